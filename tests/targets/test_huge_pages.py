@@ -1,6 +1,7 @@
 """Newly allocated memory is moved into huge pages and keeps its contents; older memory stays."""
 
 import mmap
+import platform
 import sys
 
 import numpy
@@ -81,12 +82,12 @@ def test_what_was_taken_is_moved_and_nothing_else(library):
     taken = TakenMemory()
     values = _room(2 * WORTHWHILE)
     values[:] = 1
-    moved = taken.move_to_huge_pages()
+    moved = taken.settle()
     assert _covered(library.asked, values) >= 2 * WORTHWHILE - 4 * MIB
     assert _covered(library.asked, before) == 0
     assert moved == sum(last - first for first, last in library.asked)
     library.asked.clear()
-    assert taken.move_to_huge_pages() == 0  # nothing more was allocated
+    assert taken.settle() == 0  # nothing more was allocated
     assert library.asked == []
 
 
@@ -96,7 +97,7 @@ def test_what_the_system_refuses_is_moved_block_by_block(library):
     values[:] = 1
     odd = -(-values.ctypes.data // (2 * MIB)) * 2 * MIB + 6 * MIB
     library.refused = lambda start, size: start <= odd < start + size
-    moved = taken.move_to_huge_pages()
+    moved = taken.settle()
     blocks = [(first, last) for first, last in library.asked if not first <= odd < last]
     assert (odd, odd + 2 * MIB) in library.asked
     assert moved == sum(last - first for first, last in blocks)
@@ -109,7 +110,7 @@ def test_memory_that_is_moved_holds_what_it_held():
     taken = TakenMemory()
     values = _room(2 * WORTHWHILE)
     values[:] = numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8)
-    moved = taken.move_to_huge_pages()
+    moved = taken.settle()
     assert numpy.array_equal(values, numpy.arange(len(values), dtype=numpy.uint64).astype(numpy.uint8))
     assert (before == 3).all()
     assert moved == 0 or huge_pages.huge_page_size()
@@ -121,7 +122,7 @@ def test_memory_that_is_not_in_use_stays_so():
     taken = TakenMemory()
     values = _room(8 * WORTHWHILE)  # pages are allocated when they are written
     values[: 2 * WORTHWHILE] = 1
-    assert taken.move_to_huge_pages() < 3 * WORTHWHILE
+    assert taken.settle() < 3 * WORTHWHILE
     assert not values[2 * WORTHWHILE :].any()
 
 
@@ -129,7 +130,22 @@ def test_little_memory_is_left_alone():
     taken = TakenMemory()
     values = _room(WORTHWHILE // 4)
     values[:] = 1
-    assert taken.move_to_huge_pages() == 0
+    assert taken.settle() == 0
+    assert values.all()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can return what it keeps")
+@pytest.mark.parametrize("size", [0, 2 * MIB], ids=["without huge pages", "with huge pages"])
+def test_what_is_free_is_returned_first(size, library, monkeypatch):
+    monkeypatch.setattr(huge_pages, "huge_page_size", lambda: size)
+    taken = TakenMemory()
+    blocks = [bytearray(b"1" * 60_000) for _ in range(2000)]
+    values = _room(2 * WORTHWHILE)
+    values[:] = 1
+    del blocks[:-1]  # the last one keeps the others from being returned by themselves
+    before = huge_pages._resident()
+    taken.settle()
+    assert before - huge_pages._resident() > 100_000_000
     assert values.all()
 
 
@@ -180,16 +196,16 @@ def test_whole_pages_are_moved(place, expected):
     assert list(huge_pages._aligned([place], 4)) == expected
 
 
-def test_an_island_with_large_weights_is_moved_when_it_first_ran(monkeypatch):
+def test_memory_settles_when_an_island_with_large_weights_first_ran(monkeypatch):
     calls = []
 
     class Taken:
-        def move_to_huge_pages(self):
-            calls.append("moved")
+        def settle(self):
+            calls.append("settled")
 
     monkeypatch.setattr(load, "TakenMemory", Taken)
     options = {"cache": False, "speed_trial": False, "threads": 1}
-    for width, expected in ((64, []), (3000, ["moved"])):
+    for width, expected in ((64, []), (3000, ["settled"])):
         x = torch.randn(2, width)
         compiled = torchport.compile(nn.Linear(width, 3000).eval(), (x,), target="openvino", options=options)
         assert calls == expected

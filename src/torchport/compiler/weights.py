@@ -5,8 +5,8 @@ Three things are checked, because each alone misses some changes: what the modul
 version counter (`weight.data = other`, `weight.mul_(2)`), and some elements of its memory
 (`weight.data.mul_(2)`, which has a version counter of its own).
 
-All checks use torch's public interface, one tensor after another, while the device computes. In a loop that
-runs no user code, one full check is enough (`check_once`).
+All checks run while the device computes. In a loop that runs no user code, one full check is enough
+(`check_once`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 
 from torchport.capture import ModuleState
 from torchport.compiler.normalise import NormalGraph, Weight
+from torchport.compiler.shape_guard import ShapeGuard
 from torchport.compiler.weight_samples import sample_memory, samples_now
 from torchport.runtime.eager_fallback import NotCompiled
 
@@ -115,8 +116,7 @@ class WeightGuard:
         # While the storages are alive, no other tensor can be allocated at the same address.
         self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._places = list(map(torch.Tensor.data_ptr, tensors))
-        self._shapes = list(map(torch.Tensor.size, tensors))
-        self._strides = list(map(torch.Tensor.stride, tensors))
+        self._shapes = ShapeGuard(tensors)
         self._have_versions = not any(map(torch.Tensor.is_inference, [*checked, *tensors]))
         self._versions = self._versions_of(checked, tensors)
         self._samples = sample_memory(tensors)
@@ -149,8 +149,7 @@ class WeightGuard:
             tensors = self._tensors(weights)
             return (
                 list(map(torch.Tensor.data_ptr, tensors)) == self._places
-                and list(map(torch.Tensor.size, tensors)) == self._shapes
-                and list(map(torch.Tensor.stride, tensors)) == self._strides
+                and self._shapes.unchanged(tensors)
                 and self._versions_of(weights, tensors) == self._versions
                 # After the addresses: freed memory must not be read.
                 and self._samples == self._values

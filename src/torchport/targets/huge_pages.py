@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy
 
+from torchport.targets.heap import return_free_memory
+
 # In bytes. Below that, page-table walks cost less than going through all mappings.
 WORTHWHILE = 1 << 25
 
@@ -40,16 +42,21 @@ class TakenMemory:
         self._before = _mappings() if huge_page_size() else []
         self._resident = _resident()
 
-    def move_to_huge_pages(self) -> int:
+    def settle(self) -> int:
         """Move memory allocated since the last call into huge pages; return how many bytes were moved.
 
-        Memory that other threads allocated meanwhile is moved along, which does no harm.
+        What is free is returned to the system first. Memory that other threads allocated meanwhile is moved
+        along, which does no harm.
         """
-        size = huge_page_size()
-        if not size or not self._lock.acquire(blocking=False):  # another thread is doing it
+        if not self._lock.acquire(blocking=False):  # another thread is doing it
             return 0
         try:
             if _resident() - self._resident < WORTHWHILE:
+                return 0
+            return_free_memory()
+            size = huge_page_size()
+            if not size:
+                self._resident = _resident()
                 return 0
             taken = _aligned(_without(_mappings(), self._before), size)
             moved = sum(_move(*place, size) for each in taken for place in _used(*each, size))

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from torch._C import ParameterDict as ParameterDict
     from torch._C import ScriptMethod as ScriptMethod
     from torch._C import StringType as StringType
+    from torch._C._dynamo.guards import TensorGuards as TensorGuards
     from torch._C._functorch import is_functorch_wrapped_tensor as is_functorch_wrapped_tensor
     from torch._C._functorch import peek_interpreter_stack as peek_interpreter_stack
     from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher

@@ -44,6 +44,9 @@ NAMES: Mapping[str, PrivateName] = {
     "CachingAutotuner": _at("torch._inductor.runtime.triton_heuristics:CachingAutotuner", _DIRECT),
     "triton_cache_dir": _at("torch._inductor.runtime.cache_dir_utils:triton_cache_dir", _DIRECT),
     "tensor_data_pointer": _at("torch._C._dynamo.guards:_torchinductor_pyobject_tensor_data_ptr", _DIRECT),
+    "TensorGuards": _at(
+        "torch._C._dynamo.guards:TensorGuards", "to check on each call that the weights have not changed"
+    ),
     "export_onnx": _at("torch.onnx._internal.exporter._core:export", _ONNX),
     "ONNXRegistry": _at("torch.onnx._internal.exporter._registration:ONNXRegistry", _ONNX),
     "has_global_hooks": _at(

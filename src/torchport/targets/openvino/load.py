@@ -236,7 +236,7 @@ class _Island:
             finally:
                 request.request.wait()  # always: it writes to memory that is freed afterwards
             if self._taken is not None and request.is_new:  # its weights are now packed for these sizes
-                self._taken.move_to_huge_pages()
+                self._taken.settle()
             results = request.take()
             totals = request.sums.tolist()
             if not math.isfinite(sum(totals)):
