@@ -43,6 +43,7 @@ check: setup
 
 # Two processes of one thread each: two processes of two threads each would wait for one another.
 test: check
+	$(BIN)/python -m compileall -q src compat/src
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not conformance"
 
 conformance: setup

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import importlib.machinery
 import json
 import os
 import runpy
@@ -10,6 +11,8 @@ import sys
 import types
 from pathlib import Path
 
+_SOURCES = Path(__file__).parents[1] / "src"
+
 # What torchport imports of torch before it compiles or captures anything: nothing here starts a thread.
 _MODULES = (
     "torch",
@@ -17,6 +20,8 @@ _MODULES = (
     "torch.export",
     "torch._functorch.aot_autograd",
     "torch._inductor.config",
+    "torch.export._trace",
+    "torch._functorch.compilers",
 )
 
 
@@ -33,12 +38,27 @@ def main() -> None:
     with open("/proc/self/status") as status:
         if "Threads:\t1\n" not in status.read():
             return  # a fork would not have these threads
+    _compile_sources()
     line.sendall(READY)
     gc.collect()
     gc.freeze()  # a collection in a fork would touch, and so copy, every object's page
     request = _serve(line)
     if request is not None:
         _run(request, folders)
+
+
+def _compile_sources() -> None:
+    """Compile torchport's files, which forks import, once for all: there may be no bytecode on disk."""
+    compiled = {}
+    for path in map(str, _SOURCES.rglob("*.py")):
+        compiled[path] = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    usual = importlib.machinery.SourceFileLoader.get_code
+
+    def get_code(loader: importlib.machinery.SourceFileLoader, name: str) -> types.CodeType | None:
+        code = compiled.get(loader.path)
+        return usual(loader, name) if code is None else code
+
+    importlib.machinery.SourceFileLoader.get_code = get_code
 
 
 def _serve(line: socket.socket) -> dict[str, object] | None:

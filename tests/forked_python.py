@@ -1,6 +1,7 @@
 """Starts Python processes as forks of one that has already imported torch, which takes seconds.
 
-Each is a real child process of this one, and has not imported any part of torchport. It runs the script, the
+Each is a real child process of this one, and has not imported any part of torchport, whose files are compiled
+once for all of them. It runs the script, the
 `-c` code or the `-m` module that was passed to `subprocess.Popen`, in the requested directory, with the
 requested environment and files, and exits as any interpreter does.
 

@@ -109,16 +109,20 @@ def one_line(error: BaseException) -> str:
         >>> one_line(ValueError("no\\nsuch thing"))
         'ValueError: no'
     """
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  # str() of a model's own exception may raise
-        return f"{name} (its message cannot be read)"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates cannot be encoded
+    name, text = type(error).__name__, message_of(error)
     if isinstance(error, TorchportError):
         return shortened(" ".join(shortened(text, 4 * _LONGEST).split()))
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{name}: {shortened(first, 300)}" if first else name
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message, whatever its class does; it can always be encoded as UTF-8."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # str() of a model's own exception may raise
+        return "its message cannot be read"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates cannot be encoded
 
 
 _LONGEST = 2000  # the most characters of an error in a row

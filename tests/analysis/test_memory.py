@@ -68,8 +68,10 @@ def model(request):
     [
         ("torchvision:resnet50", False),
         pytest.param("torchvision:resnet50", True, marks=pytest.mark.conformance),
-        ("hf:bert-base-uncased", False),
-        ("hf:bert-base-uncased", True),
+        ("hf-small:bert", False),
+        ("hf-small:bert", True),
+        pytest.param("hf:bert-base-uncased", False, marks=pytest.mark.conformance),
+        pytest.param("hf:bert-base-uncased", True, marks=pytest.mark.conformance),
     ],
     indirect=["model"],
 )

@@ -3,7 +3,10 @@
 import os
 
 import pytest
+import torch
+from torch import nn
 
+import torchport
 from runtime.crafted_files import change_package
 from torchport.records import PackageSummary
 
@@ -88,3 +91,14 @@ def test_options_about_file_contents_require_a_file(command, models):
     ran = command("compile", f"{models}::load", "--target", "host", "--with-graph")
     assert ran.code == 2
     assert "require -o FILE" in ran.err
+
+
+def test_what_a_program_writes_is_shown(command, tmp_path):
+    class Adds(nn.Module):
+        def forward(self, x, total):
+            total.add_(x)
+            return x * 2
+
+    compiled = torchport.compile(Adds(), (torch.ones(2), torch.ones(2)), target="host")
+    torchport.save(compiled, tmp_path / "net.pt2")
+    assert "writes [0][1]" in command("inspect", tmp_path / "net.pt2").out

@@ -26,13 +26,13 @@ class Net(nn.Module):
 def test_a_model_is_traced_and_written(tmp_path):
     with model_tracer():
         torchvision = pytest.importorskip("torchvision")
-        model = torchvision.models.alexnet()
+        model = torchvision.models.squeezenet1_1()  # compat/test_seeds.py has alexnet, which takes seconds
         model.eval()
-        dummy_input = torch.rand((1, 3, 224, 224))
+        dummy_input = torch.rand((1, 3, 64, 64))
         graph = trace(model, dummy_input)
-        graph.generate_code(tmp_path / "my_alexnet.py", tmp_path / "my_alexnet.pth", "Alexnet")
-    made = load(tmp_path / "my_alexnet.py")
-    assert type(made).__name__ == "Alexnet"
+        graph.generate_code(tmp_path / "my_squeezenet.py", tmp_path / "my_squeezenet.pth", "Squeezenet")
+    made = load(tmp_path / "my_squeezenet.py")
+    assert type(made).__name__ == "Squeezenet"
     with torch.no_grad():
         assert torch.equal(made(dummy_input), model(dummy_input))
 

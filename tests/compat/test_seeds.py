@@ -18,6 +18,8 @@ from torch import nn
 
 import torchport
 from compat.commands import run_here
+from torchport_compat.tools.collect_metrics import collect_metrics
+from torchport_compat.tools.generate_report import generate_report
 from torchport_compat.tools.model_analysis import model_analysis
 from torchport_compat.tools.run_transformers import run_transformers
 from torchport_compat.tools.stat_torchvision import stat_torchvision
@@ -148,7 +150,8 @@ def the_ops_of_both_directions_are_recorded() -> None:
 
 @block("001_torch_ttnn_results")
 def a_report_of_both_directions_is_generated() -> None:
-    listed = set(shell("python3 tools/generate_report.py > /dev/null\nls stat/").split())
+    assert run_here(generate_report).code == 0  # by a shell above, as `python3 tools/generate_report.py`
+    listed = set(names_in("stat"))
     for direction in ("fw", "bw"):
         assert {
             f"{direction}_node_count.csv",
@@ -177,7 +180,7 @@ def a_transformer_runs_and_the_readme_is_filled() -> None:
     assert done.code == 0, done.out
     Path("docs").mkdir()
     Path("docs/README.md.in").write_text("# Results\n<!-- results: begin -->\n<!-- results: end -->\nEnd.\n")
-    shell("python3 tools/collect_metrics.py")
+    assert run_here(collect_metrics).code == 0  # by a shell: python3 tools/collect_metrics.py
     readme = Path("README.md").read_text()
     assert readme.startswith("[comment]: <> (")
     assert readme.endswith("End.\n")
@@ -252,7 +255,7 @@ def a_resnet_is_saved() -> None:
     import torch_neuron  # noqa: F401
 
     image = torch.rand(1, 3, 64, 64)
-    model = models.resnet50(weights=None, width_per_group=8)
+    model = models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], width_per_group=8)  # a short resnet50
     model.eval()
     model_neuron = torch.neuron.trace(model, example_inputs=[image])
     model_neuron.save("resnet50_neuron.pt")
@@ -332,7 +335,9 @@ def a_file_is_written() -> None:
 
 @block("004_tt_model_analysis")
 def the_file_is_analysed() -> None:
-    shell("tt-model-analysis --model-path my_model.py::load_model --inputs-path my_model.py::get_inputs")
+    # As the installed command, which the first block starts; here without the start of a process.
+    arguments = "--model-path my_model.py::load_model --inputs-path my_model.py::get_inputs"
+    assert run_here(model_analysis, arguments).code == 0
 
 
 @block("004_tt_model_analysis")

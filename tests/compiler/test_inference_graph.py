@@ -340,3 +340,19 @@ def test_beyond_many_sets_of_weights_a_graph_runs_eagerly(builds, monkeypatch):
     assert len(builds) == 2
     record = torchport.fallbacks()
     assert (record.calls, record.fallbacks) == (8, 4)
+
+
+@torch.no_grad()
+def test_why_there_is_a_program_for_each_size_is_logged_once(builds, torch_compile, caplog):
+    cache = torch.rand(2, 3, 16, 4)
+    model = Doubled()
+    compiled = torch_compile(model, "host")
+    for length in (3, 4, 5, 6):  # of slices of a cache, which have a stride that Dynamo passes as a number
+        torch.testing.assert_close(compiled(cache[:, :, :length]), 2 * cache[:, :, :length])
+    assert len(builds) == 4
+    assert caplog.text.count("a graph: each size is compiled separately: ") == 1
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return x * 2

@@ -212,13 +212,14 @@ def test_a_changed_weight_is_built_anew_for_all_sizes(target, builds):
     assert len(compiled.programs) == 1
 
 
-def test_a_target_of_fixed_sizes_compiles_for_each(monkeypatch, builds):
+def test_a_target_of_fixed_sizes_compiles_for_each(monkeypatch, builds, caplog):
     monkeypatch.setattr(HostTarget, "takes_open_sizes", lambda self, options: False)
     model = Decoder().eval()
     compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target="host")
     for length in (7, 9, 4):
         assert_same(model, compiled, ids(2, length))
     assert len(compiled.programs) == 3
+    assert caplog.text.count("compiled separately: the target host only builds for fixed sizes") == 1
 
 
 @MOSTLY_HOST
@@ -232,6 +233,35 @@ def test_sizes_that_vary_too_independently_are_compiled_for_one_by_one(target, c
     assert "each size is compiled separately: more than 3 sizes vary independently" in caplog.text
     assert_same(model, compiled, *[torch.ones(size) for size in (3, 4, 5, 6)])
     assert len(compiled.programs) == 2
+
+
+def test_why_there_is_a_program_for_each_size_is_logged_once(caplog):
+    cache = torch.rand(2, 3, 16, 4)
+    model = lambda past: past.sum(-1) * 2  # noqa: E731
+    compiled = torchport.compile(
+        model, (cache[:, :, :3].contiguous(),), dynamic_shapes=({2: LENGTH},), target="host"
+    )
+    for length in (4, 5, 6):
+        torch.testing.assert_close(compiled(cache[:, :, :length]), model(cache[:, :, :length]))
+    assert len(compiled.programs) == 4
+    assert (
+        caplog.text.count("each other size of them, are compiled separately: [0][0] is not contiguous") == 1
+    )
+
+
+def test_one_tensor_given_twice_is_explained():
+    compiled = torchport.compile(
+        torch.add,
+        (torch.ones(2), torch.ones(2)),
+        dynamic_shapes=({0: LENGTH}, {0: LENGTH}),
+        target="host",
+    )
+    x = torch.ones(3)
+    assert compiled(x, x.clone()).tolist() == [2, 2, 2]
+    with pytest.raises(
+        RuntimeRefusal, match="1 tensors are given, 2 expected: if one tensor is given twice, pass a copy"
+    ):
+        compiled(x, x)
 
 
 @MOSTLY_HOST

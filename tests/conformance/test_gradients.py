@@ -33,7 +33,6 @@ from torchport.verification.tolerance import tolerance_for
 QUICK = {
     "hf-small:llama": "openvino",
     "hf-small:bert": "ttnn",
-    "timm:test_efficientnet": "host",
 }
 NAMES = [
     *[f"torchvision:{name}" for name in TORCHVISION[:25]],

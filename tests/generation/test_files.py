@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import CompileConfig, MistralConfig, MistralForCausalLM
 
 import torchport
 from generation.models import padded_batch, small_causal, small_encoder_decoder, tiny_llama
@@ -256,6 +256,34 @@ def test_what_it_cannot_do_is_said(loaded):
             "the num_beams '214",
         ),
         (lambda data: data["generation"]["generation_config"].update(num_beams="4"), "the num_beams '4'"),
+        (
+            lambda data: data["generation"]["generation_config"].update(eos_token_id=[]),
+            r"crafted.pt2: its generation_config has the eos_token_id '\[\]', which is not a token or a list",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(dola_layers=[], top_k="x"),
+            "crafted.pt2: its generation_config has the top_k 'x', which is not a whole number",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(repetition_penalty=0),
+            "the repetition_penalty '0', which is not 1, or a floating-point number above 0",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(prefill_chunk_size=0),
+            "the prefill_chunk_size '0', which is not a whole number from 1",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(encoder_no_repeat_ngram_size=2**40),
+            "the encoder_no_repeat_ngram_size '1099511627776', which is not a whole number up to 65,536",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(sequence_bias={"(1,)": 2.0}),
+            "the sequence_bias .* which is not a non-empty list",
+        ),
+        (
+            lambda data: data["generation"]["generation_config"].update(validate=1),
+            "has 'validate', which is not a setting",
+        ),
         (lambda data: data["generation"].update(calls=[[0, 7]]), "programs that it does not contain"),
         (lambda data: data["generation"].update(calls=[]), "programs that it does not contain"),
         (lambda data: data["generation"]["form"].update(dtype="load"), "dtype"),
@@ -272,6 +300,45 @@ def test_made_up_files_are_refused(file, tmp_path, change, message):
     path = change_package(file, tmp_path / "crafted.pt2", change)
     with pytest.raises((PackageError, RuntimeRefusal), match=message):
         torchport.load(path).generate(_prompt(3), **GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sequence_bias", {(38,): -10.0, (1, 2): 3.0}),
+        ("sequence_bias", {(38,): float("-inf")}),
+        ("length_penalty", float("inf")),
+        ("compile_config", CompileConfig()),
+        ("repetition_penalty", 1),
+        ("early_stopping", "never"),
+    ],
+)
+def test_settings_of_a_model_come_back_from_its_file(tmp_path, name, value):
+    model = tiny_llama(num_hidden_layers=1)
+    setattr(model.generation_config, name, value)
+    loaded = _saved(model, tmp_path / "llama.pt2")
+    ids = _prompt(3)
+    assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "without"),
+    [("use_cache", False, True), ("stop_strings", ["x"], None), ("output_attentions", True, False)],
+)
+def test_settings_with_which_nothing_is_compiled_do_not_hinder_saving(tmp_path, name, value, without):
+    model = tiny_llama(num_hidden_layers=1)
+    setattr(model.generation_config, name, value)
+    loaded = _saved(model, tmp_path / "llama.pt2")
+    ids, plainly = _prompt(3), {**GREEDY, name: without}
+    assert torch.equal(loaded.generate(ids, **plainly), model.generate(ids, **plainly))
+
+
+def test_settings_that_are_no_data_are_refused(tmp_path):
+    model = tiny_llama(num_hidden_layers=1)
+    model.generation_config.mine = object()
+    with pytest.raises(PackageError, match="model's generation_config cannot be written as JSON"):
+        _saved(model, tmp_path / "llama.pt2")
+    assert not (tmp_path / "llama.pt2").exists()
 
 
 def test_the_labels_of_a_classifier_do_not_take_the_memory(file, tmp_path):

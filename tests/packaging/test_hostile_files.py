@@ -602,3 +602,55 @@ def test_an_island_refuses_tensors_that_it_was_not_built_for(target):
     for wrong, message in ((X.repeat(2, 1), r"float32\[2, 4\]"), (X.double(), r"float64\[1, 4\]")):
         with pytest.raises(RuntimeRefusal, match=message + r".*built for float32\[1, 4\]"):
             graph(wrong)
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x, more):
+        self.count.add_(1)
+        more.add_(1)
+        return x + self.count
+
+
+def test_an_input_that_the_record_does_not_name_is_not_written(tmp_path):
+    compiled = torchport.compile(Counts().eval(), (X, X.clone()), target="host", options={"cache": False})
+    assert set(compiled.record.mutated) == {"count", "[0][1]"}
+    torchport.save(compiled, tmp_path / "good.pt2")
+    [program] = torchport.inspect_package(tmp_path / "good.pt2").programs
+    assert program.mutated == compiled.record.mutated
+    given = X.clone()
+    torchport.load(tmp_path / "good.pt2")(X, given)
+    assert torch.equal(given, X + 1)
+
+    def write_elsewhere(data):
+        for call in graph_of(data)["calls"]:
+            if call["op"] == "aten.copy_.default" and call["args"][0] == {"value": 1}:  # the second input
+                call["args"][0] = {"value": 0}
+
+    with pytest.raises(PackageError, match="mutates inputs or buffers that its record does not name"):
+        torchport.load(change_package(tmp_path / "good.pt2", tmp_path / "bad.pt2", write_elsewhere))
+
+
+@pytest.mark.parametrize("path", [None, 3, b"net.pt2", [], "a\0b.pt2"])
+def test_what_is_no_path_is_refused(package, path):
+    compiled = torchport.compile(nn.ReLU(), (X,), target="host")
+    for call in (torchport.load, torchport.inspect_package, lambda path: torchport.save(compiled, path)):
+        with pytest.raises(PackageError, match="is not a path: give a string"):
+            call(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"classes": None}, "classes is no list: None"),
+        ({"classes": ["x"]}, "classes has 'x', which is not a type"),
+        ({"namespaces": "torchvision"}, "namespaces is no list: 'torchvision'"),
+        ({"namespaces": [3]}, "namespaces has 3, which is not a str"),
+    ],
+)
+def test_wrong_arguments_are_not_blamed_on_the_file(package, given, message):
+    with pytest.raises(PackageError, match=message):
+        torchport.load(package[0], **given)

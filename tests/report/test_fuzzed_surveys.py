@@ -42,7 +42,7 @@ def fuzz(directory, kind, count):
 
 @pytest.mark.parametrize("kind", ["parquet", "json", pytest.param("value", marks=pytest.mark.conformance)])
 def test_some_mutated_files(stat, kind):
-    fuzz(stat, kind, 15)
+    fuzz(stat, kind, 8)
 
 
 @pytest.mark.conformance

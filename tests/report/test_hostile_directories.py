@@ -317,9 +317,9 @@ def test_rows_beyond_counting_take_no_longer_than_allowed(stat):
     [one] = (stat / "raw").iterdir()
     with duckdb.connect() as connection:
         connection.execute(
-            f"COPY (SELECT a.* FROM (SELECT * FROM '{one}' LIMIT 1) a, range(3000000)) TO '{raw}' "
+            f"COPY (SELECT a.* FROM (SELECT * FROM '{one}' LIMIT 1) a, range(600000)) TO '{raw}' "
             f"(FORMAT parquet, KV_METADATA {{format: '{RAW_FORMAT}'}})"
         )
-    write_row(stat, "a", raw, forward_ops=3_000_000)
+    write_row(stat, "a", raw, forward_ops=600_000)
     with pytest.raises(ReportError, match="takes more than"):
         read_survey(stat, Limits(seconds=0.02))

@@ -42,6 +42,7 @@ print(result.tolist())
     torch.testing.assert_close(torch.tensor(json.loads(run_fresh(code, str(tmp_path)))), model(x).detach())
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_torch_compile_finds_the_backend_in_a_process_that_never_imports_torchport(own_cache):
     code = """
 import torch

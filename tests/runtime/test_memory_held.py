@@ -78,7 +78,8 @@ def new_model():
 @pytest.mark.parametrize(
     ("use", "times"),
     [
-        (compiled, 50),
+        (compiled, 3),
+        pytest.param(compiled, 50, marks=pytest.mark.conformance),
         (saved_and_loaded, 3),
         (traced_and_loaded, 3),
         (compiled_by_torch, 3),

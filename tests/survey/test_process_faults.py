@@ -125,14 +125,21 @@ def test_a_survey_does_not_go_on_through_a_link(tmp_path, name):
 
 
 @pytest.mark.usefixtures("forked_python")
-@pytest.mark.parametrize("raw", ["a" * 5000, "../raw/other.parquet", "/etc/hostname", "\0"])
-def test_a_row_with_the_name_of_another_file_is_done_again(tmp_path, raw):
-    survey(tmp_path, "works")
-    [path] = (tmp_path / "rows").iterdir()
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps(row | {"raw": raw}))
-    survey(tmp_path, "works")
-    assert stored(tmp_path, "works").raw == row["raw"]
+def test_a_row_with_the_name_of_another_file_is_done_again(tmp_path):
+    forged = {
+        "works": "a" * 5000,
+        "works_too": "../raw/other.parquet",
+        "also_works": "/etc/hostname",
+        "works_as_well": "\0",
+    }
+    survey(tmp_path, *forged)
+    before = {name: stored(tmp_path, name).raw for name in forged}
+    assert len(set(before.values())) == len(forged)
+    for name, raw in forged.items():
+        path = tmp_path / "rows" / file_name(f"{FILE}::{name}")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"raw": raw}))
+    survey(tmp_path, *forged)
+    assert {name: stored(tmp_path, name).raw for name in forged} == before
 
 
 @pytest.mark.usefixtures("forked_python")

@@ -12,7 +12,7 @@ from torchport.analysis.unique_modules import ModelOrigin, UniqueModules
 from torchport.analysis.unique_ops import PlacedOp, UniqueOps
 from torchport.capture import OpStream, StreamedOp, stream_ops
 from torchport.records import MODULES_FILE, Analysis
-from torchport.structure import flatten_call
+from torchport.structure import call_arguments, flatten_call
 
 
 def analyze(
@@ -58,7 +58,7 @@ def analyze(
     placed = [PlacedOp(op, modules.id_of(op.module_call, op.path), costs.of(op)) for op in ops]
     costs.uncounted.update(stream.higher_order)
     unique = UniqueOps(placed, {entry.id: entry.class_name for entry in table.modules})
-    inputs = flatten_call(tuple(args), dict(kwargs or {})).leaves
+    inputs = flatten_call(*call_arguments(args, kwargs)).leaves
     return Analysis(
         model=name,
         modules=table,

@@ -28,6 +28,8 @@ class SourceLines(TorchFunctionMode):
         super().__init__()
         self._outermost = outermost
         self.saw_transforms = False  # whether anything was called inside a functorch transform, such as vmap
+        self.saw_seeding = False  # whether anything was called after random numbers were seeded
+        self._seed = torch.initial_seed()
 
     def __torch_function__(
         self,
@@ -40,6 +42,7 @@ class SourceLines(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if peek_interpreter_stack() is not None:
             self.saw_transforms = True
+        self.saw_seeding |= torch.initial_seed() != self._seed
         line = describe_frame(user_frame(self._outermost)) or torch_line(self._outermost)
         if line:  # a graph that is captured again comes with its own lines
             torch.fx.traceback.current_meta["stack_trace"] = line

@@ -59,6 +59,8 @@ def _show(found: PackageSummary, console: Console) -> None:
         gives = ", ".join(f"{path} {spec}" for path, spec in record.outputs.items())
         console.print()
         console.print(Text(f"{given}  →  {gives}"))
+        if record.mutated:
+            console.print(Text(f"writes {', '.join(record.mutated)}"))
         show_coverage(record.coverage, console)
 
 

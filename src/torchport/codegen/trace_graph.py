@@ -16,6 +16,7 @@ from torchport.codegen.verify import Original, verify_code
 from torchport.codegen.weights_file import check_weights_name, write_weights
 from torchport.errors import CodegenError
 from torchport.records import write_text
+from torchport.structure import call_arguments
 
 
 class TraceGraph(fx.GraphModule):
@@ -162,5 +163,5 @@ def trace_graph(
         >>> [node.op for node in graph.graph.nodes]
         ['placeholder', 'call_module', 'output']
     """
-    given = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    given, kwargs = call_arguments(args, kwargs)
     return TraceGraph.of(capture_calls(model, given, kwargs, on_data_dependent=on_data_dependent))

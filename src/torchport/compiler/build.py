@@ -345,7 +345,7 @@ def _program(
         },
         islands=tuple(island.record for island in made.values()),
         frozen=tuple(sorted({weight.name for weight in plan.graph.weights.values()})),
-        mutated=tuple(_written_name(plan, node) for node in plan.graph.writes),
+        mutated=_written_names(plan, source.paths),
         coverage=plan.coverage,
         versions=versions(target),
     )
@@ -365,9 +365,14 @@ def _inputs(source: Source) -> dict[str, TensorSpec]:
     return dict(zip(source.paths, specs, strict=True))
 
 
-def _written_name(plan: Plan, node: fx.Node) -> str:
-    weight = plan.graph.weights.get(str(node.target))
-    return weight.name if weight is not None else node.name
+def _written_names(plan: Plan, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the buffers, and the paths of the inputs, that a program writes to."""
+    inputs = [node for node in plan.graph.graph_module.graph.nodes if node.op == "placeholder"]
+    names = dict(zip(inputs, paths, strict=True))
+    for node in plan.graph.writes:
+        weight = plan.graph.weights.get(str(node.target))
+        names.setdefault(node, node.name if weight is None else weight.name)
+    return tuple(names[node] for node in plan.graph.writes)
 
 
 def versions(target: Target) -> dict[str, str]:

@@ -19,6 +19,7 @@ from torchport.compiler.specialise import Specialiser
 from torchport.errors import CompileError
 from torchport.generation import can_generate
 from torchport.records import DEFAULT_TARGET, EAGER, EngineTry, Tries
+from torchport.structure import call_arguments
 from torchport.targets import Options, Target
 from torchport.targets.auto import AutoOptions
 
@@ -69,7 +70,8 @@ def compile(
     found = targets.find(target)
     chosen = found.make_options(options)
     check_kept_modules(model, chosen, name)
-    request = _Request(model, args, dict(kwargs or {}), dynamic_shapes, max_length, name)
+    args, named = call_arguments(args, kwargs)
+    request = _Request(model, args, named, dynamic_shapes, max_length, name)
     if not isinstance(chosen, AutoOptions):
         return _compile_for(found, chosen, request)
     check_engines(chosen)

@@ -14,10 +14,10 @@ from torch import nn
 
 from torchport import capture
 from torchport.compiler.emission import emit_program, simulated_seconds
-from torchport.compiler.open_sizes import NotOpen
+from torchport.compiler.open_sizes import why_not_open
 from torchport.compiler.specialise import Specialised, Specialiser
 from torchport.compiler.weights import Changed, run_with_current_weights
-from torchport.errors import CaptureError, RuntimeRefusal, one_line
+from torchport.errors import CaptureError, RuntimeRefusal
 from torchport.records import Coverage, Fallbacks, ModelGraph, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import EagerFallback, NotCompiled
 from torchport.runtime.input_kind import refuse_gradients
@@ -72,6 +72,7 @@ class CompiledModel(nn.Module):
         takes_open = specialiser.target.takes_open_sizes(specialiser.options)
         self._is_open = dynamic_shapes is not None and takes_open
         self._captured = self._capture_open() if dynamic_shapes is not None else None
+        self._explained: set[str] = set()
         self._made_first: Specialised | None = None
         self._programs: tuple[Specialised, ...] = ()
         if not lazily:
@@ -109,8 +110,9 @@ class CompiledModel(nn.Module):
         except subprocess.TimeoutExpired:
             raise  # the caller who set the limit should see it
         except Exception as error:  # noqa: BLE001  # if it is the model's fault, it is raised again
-            reason = str(error) if isinstance(error, NotOpen) else one_line(error)
-            _log.warning("%s: each size is compiled separately: %s", self._specialiser.name, reason)
+            _log.warning(
+                "%s: each size is compiled separately: %s", self._specialiser.name, why_not_open(error)
+            )
             self._is_open = False
             return None
 
@@ -301,4 +303,21 @@ class CompiledModel(nn.Module):
             if widened is not None:
                 self._made_first = widened if self._made_first is each else self._made_first
                 return widened, [other for other in current if other is not each]
+        self._explain_another(flat, current)
         return self._specialiser.build_captured(captured), current
+
+    def _explain_another(self, flat: Flat, current: Sequence[Specialised]) -> None:
+        """Log, once for each reason, why inputs get a program of their own although sizes may vary."""
+        if self._dynamic_shapes is None or not current:
+            return
+        reason = next((each.kind.why_not(flat) for each in current if each.is_open), "")
+        target = self._specialiser.target
+        if not target.takes_open_sizes(self._specialiser.options):
+            reason = f"the target {target.name} only builds for fixed sizes"
+        if reason and reason not in self._explained:
+            self._explained.add(reason)
+            _log.warning(
+                "%s: these inputs, and each other size of them, are compiled separately: %s",
+                self._specialiser.name,
+                reason,
+            )

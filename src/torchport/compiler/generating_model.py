@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from torchport.generation.generation import Generation
 
 
+# Settings of a model under which eager torch generates, or which need a tokenizer: none is needed to compile.
+_PLAINLY = {
+    "use_cache": True,
+    "guidance_scale": None,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "prompt_lookup_num_tokens": None,
+    "stop_strings": None,
+    "token_healing": False,
+}
+
+
 class GeneratingModel(CompiledModel):
     """A transformers model compiled for a target, which generates as the model does.
 
@@ -104,7 +116,7 @@ class GeneratingModel(CompiledModel):
             example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, not a step
         if batch is not None:
             example = example[:1].expand(batch, *example.shape[1:]).contiguous()
-        wanted = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False}
+        wanted = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False, **_PLAINLY}
         self.generation.generate(example, **wanted)
 
     @property

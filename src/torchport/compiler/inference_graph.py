@@ -16,7 +16,7 @@ from torchport import capture
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.graph_programs import MOST_PROGRAMS, GraphKey, graph_key, note_coverage, watched
 from torchport.compiler.normalise import NormalGraph, Weight, normalise
-from torchport.compiler.open_sizes import find_open_sizes, name_sizes
+from torchport.compiler.open_sizes import NotOpen, find_open_sizes, name_sizes, why_not_open
 from torchport.compiler.varying_sizes import Varying, find_varying
 from torchport.compiler.weight_sets import WeightSets
 from torchport.compiler.weights import WeightGuard, run_with_current_weights
@@ -68,7 +68,13 @@ class InferenceGraph:
         self._fixed = [index for index, node in enumerate(placeholders) if is_static_input(node)]
         self._free = [index for index, node in enumerate(placeholders) if not is_static_input(node)]
         # One program for all sizes, if the target supports it, until it turns out that the graph does not.
-        self._varying = find_varying(placeholders, self._free)
+        self._varying: Varying | None = None
+        self._fixed_because = ""  # although sizes vary
+        try:
+            self._varying = find_varying(placeholders, self._free)
+        except NotOpen as error:
+            self._fixed_because = str(error) if target.takes_open_sizes(options) else ""
+        self._is_explained = False
         self._is_open = self._varying is not None and target.takes_open_sizes(options)
         self._may_wait = self._varying is None and target.takes_open_sizes(options)
 
@@ -147,9 +153,20 @@ class InferenceGraph:
         try:
             return self._build_program(args, self._varying)
         except Exception as error:  # noqa: BLE001  # whatever it is, each size can still be compiled for
-            _log.info("each size of a graph is compiled separately: %s", one_line(error))
+            _log.warning("a graph: each size is compiled separately: %s", why_not_open(error))
             self._is_open = False
             return None
+
+    def _explain_another(self, programs: _Programs, args: tuple[object, ...]) -> None:
+        """Log once why a graph of which sizes vary is compiled for another size."""
+        reason = self._fixed_because
+        if programs.open is not None and programs.open.kind is not None:
+            leaves = [value for index in self._free if isinstance(value := args[index], torch.Tensor)]
+            names = [f"its tensor {place}" for place in range(len(leaves))]
+            reason = programs.open.kind.why_not_leaves(leaves, names)
+        if reason and programs.by_shape and not self._is_explained:
+            self._is_explained = True
+            _log.warning("a graph: each size is compiled separately: %s", reason)
 
     def _find_or_build(self, programs: _Programs, key: GraphKey, args: tuple[object, ...]) -> _Specialised:
         """Return the program for a shape, built now unless another thread was faster."""
@@ -164,6 +181,7 @@ class InferenceGraph:
             raise NotCompiled("an input has no values")  # not remembered: the next call's may have some
         if len(programs.by_shape) >= MOST_PROGRAMS:
             raise NotCompiled(f"the graph was called with more than {MOST_PROGRAMS} shapes")
+        self._explain_another(programs, args)
         try:
             return self._build_program(args, None)
         except Exception as error:  # noqa: BLE001  # whatever it is, eager torch can run the graph

@@ -10,9 +10,8 @@ import torch
 
 from torchport import capture
 from torchport.compiler.compiled_model import CompiledModel
-from torchport.compiler.open_sizes import NotOpen
+from torchport.compiler.open_sizes import why_not_open
 from torchport.compiler.specialise import Specialised, Specialiser
-from torchport.errors import one_line
 from torchport.generation.call_sizes import CallSizes, FixedSizes, vary
 from torchport.structure import Flat, flatten_call
 
@@ -73,4 +72,4 @@ class OpenCall(CompiledModel):
         except subprocess.TimeoutExpired:
             raise  # the caller who set the limit should see it
         except Exception as error:  # if it is the model's fault, it is raised again
-            raise FixedSizes(str(error) if isinstance(error, NotOpen) else one_line(error)) from error
+            raise FixedSizes(why_not_open(error)) from error

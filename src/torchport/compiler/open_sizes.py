@@ -17,7 +17,7 @@ from torch import fx
 from torchport.capture import CapturedModel, guards_of, input_shapes, size_term
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.views import is_view_of
-from torchport.errors import CaptureError
+from torchport.errors import CaptureError, one_line
 from torchport.runtime.shape_guards import holds
 from torchport.targets.open_sizes import Evaluator, Symbols
 from torchport.targets.size_terms import add_to_graph, is_size
@@ -39,6 +39,11 @@ _TIMES_TRIED = 4
 
 class NotOpen(Exception):
     """No single program works for all sizes; says why."""
+
+
+def why_not_open(error: Exception) -> str:
+    """Return as one line why there is no program for all sizes."""
+    return str(error) if isinstance(error, NotOpen) else one_line(error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,4 +330,4 @@ def _elements(graph_module: fx.GraphModule, symbols: Symbols) -> int:
     return total
 
 
-__all__ = ["NotOpen", "OpenSizes", "find_open_sizes", "is_size", "name_sizes"]
+__all__ = ["NotOpen", "OpenSizes", "find_open_sizes", "is_size", "name_sizes", "why_not_open"]

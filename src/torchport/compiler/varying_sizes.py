@@ -10,6 +10,8 @@ import torch
 from torch import fx
 from torch.export import Dim
 
+from torchport.compiler.open_sizes import NotOpen
+
 
 @dataclass(frozen=True, slots=True)
 class Varying:
@@ -26,11 +28,14 @@ class Varying:
 
 
 def find_varying(placeholders: Sequence[fx.Node], free: Sequence[int]) -> Varying | None:
-    """Return the sizes that vary; None if there are none, or an input is neither a tensor nor a size of one.
+    """Return the sizes that vary; None if there are none.
 
     Args:
         placeholders: the graph's inputs.
         free: the indices of the inputs that are not weights.
+
+    Raises:
+        NotOpen: sizes vary, and an input is neither a tensor nor a size of one.
     """
     values = {place: placeholders[place].meta.get("example_value") for place in free}
     tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
@@ -46,6 +51,7 @@ def find_varying(placeholders: Sequence[fx.Node], free: Sequence[int]) -> Varyin
     for place, value in values.items():
         if isinstance(value, torch.SymInt) and value.node.expr in places:
             numbers[place] = places[value.node.expr]
-        elif not isinstance(value, torch.Tensor):
-            return None
+        elif places and not isinstance(value, torch.Tensor):
+            name = placeholders[place].name
+            raise NotOpen(f"its input {name}, such as a stride or a counter, is no size of a tensor")
     return Varying(tuple(shapes), numbers) if places else None

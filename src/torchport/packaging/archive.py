@@ -45,6 +45,21 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
+def path_of(path: str | os.PathLike[str]) -> Path:
+    """Return a file's path.
+
+    Raises:
+        PackageError: it cannot be one.
+    """
+    try:
+        given = os.fspath(path)
+    except TypeError as error:
+        raise PackageError(f"a {type(path).__name__} is not a path: give a string or a Path") from error
+    if not isinstance(given, str) or "\0" in given:
+        raise PackageError(f"{given!r} is not a path: give a string without a null character, or a Path")
+    return Path(given)
+
+
 def in_memory(size: int) -> Bytes:
     """Allocate `size` bytes of memory."""
     return numpy.empty(size, dtype=numpy.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torchport.errors import TargetError
 from torchport.targets import Target
@@ -27,7 +27,11 @@ def read_compiler_args(
         return {}
     if isinstance(given, Mapping):
         return dict(given)
-    if isinstance(given, str) or not all(isinstance(argument, str) for argument in given):
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Iterable)
+        or not all(isinstance(argument, str) for argument in given)
+    ):
         raise TargetError(
             f"compiler_args must be a list of strings or a dict, not {given!r}",
             remedy='as in ["--threads", "4"]',

@@ -7,7 +7,7 @@ import pickletools
 from pathlib import Path
 
 from torchport.errors import PackageError
-from torchport.packaging.archive import Archive, reading
+from torchport.packaging.archive import Archive, path_of, reading
 from torchport.packaging.load_model import read_package
 from torchport.records import PackageSummary, ProgramRecord, parse_json
 
@@ -27,7 +27,7 @@ def inspect_package(path: str | os.PathLike[str]) -> PackageSummary:
         >>> inspect_package("relu.pt2").target
         'host'
     """
-    where = Path(path)
+    where = path_of(path)
     with reading(where):
         report, size = _torchscript_report(where)
         if report is not None:

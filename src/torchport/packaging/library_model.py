@@ -17,6 +17,7 @@ import torch
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from torchport.errors import PackageError, RuntimeRefusal, one_line
+from torchport.packaging.generation_settings import checked_settings
 from torchport.packaging.structure_json import class_name
 from torchport.records import PackagedGeneration
 from torchport.zoo.torchvision_ops import ensure_torchvision_ops
@@ -30,12 +31,8 @@ _LEFT_OUT = re.compile(
     r"num_labels|id2label|label2id"  # classification's, of which the library makes a dict of any size
 )
 _REFUSED = re.compile(r".*backbone.*|trust_remote_code|custom_.*|model_args")
-# Ways to generate whose loop the library looks up in a hub.
-_REMOTE = ("dola_layers", "penalty_alpha", "constraints", "force_words_ids")
 _MOST_LAYERS = 1 << 16  # the library makes lists of as many items
 _MOST_MODULES = 4096  # per layer; the models with the most experts have half as many
-_LARGEST_TOKEN = 2**31 - 1
-_MOST_SEQUENCES = 1 << 16
 # A timm architecture name; with a colon or a slash, it would name a hub or a folder.
 _ARCHITECTURE = re.compile(r"[\w.-]*")
 
@@ -46,7 +43,7 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
     Args:
         packaged: the file's description of how the model generates.
         classes: classes that the caller permits in addition to the library's.
-        where: the model's name.
+        where: the file.
 
     Raises:
         RuntimeRefusal: transformers is not installed.
@@ -62,24 +59,25 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
             where=where,
             remedy="pip install transformers, or use prefill and step",
         ) from error
-    kind = _find_class(packaged.model_class, classes, transformers)
-    if packaged.attention not in ATTENTIONS:
-        raise PackageError(f"it asks for the attention {packaged.attention[:80]!r}", where=where)
     try:
+        kind = _find_class(packaged.model_class, classes, transformers)
+        if packaged.attention not in ATTENTIONS:
+            raise PackageError(f"it asks for the attention {packaged.attention[:80]!r}")
         plain = _plain(packaged.config)
         _check_layers(plain)
         config = kind.config_class.from_dict(plain)
         config._attn_implementation = packaged.attention
-        with torch.device("meta"), _bounded_modules(len(packaged.form.layers), where):
+        with torch.device("meta"), _bounded_modules(len(packaged.form.layers)):
             model = kind(config)
         if isinstance(config.dtype, torch.dtype):  # the library prepares masks in the model's dtype
             model = model.to(config.dtype)
-        generation_config = _plain(packaged.generation_config)
-        _check_tokens(generation_config)
-        _check_ways(generation_config)
-        model.generation_config = transformers.GenerationConfig.from_dict(generation_config)
-    except PackageError:
-        raise
+        settings_class = transformers.GenerationConfig
+        settings = checked_settings(
+            _plain(packaged.generation_config), lambda name: hasattr(settings_class, name)
+        )
+        model.generation_config = settings_class.from_dict(settings)
+    except PackageError as error:
+        raise PackageError(error.what, where=where, remedy=error.remedy) from error
     except Exception as error:  # the library raises many kinds
         raise PackageError(
             f"transformers {transformers.__version__} does not accept its configuration: {one_line(error)}",
@@ -90,7 +88,7 @@ def model_without_weights(packaged: PackagedGeneration, classes: Iterable[type],
 
 
 @contextmanager
-def _bounded_modules(layers: int, where: str) -> Iterator[None]:
+def _bounded_modules(layers: int) -> Iterator[None]:
     """Refuse a model with far too many modules for the layers in its cache: each takes memory.
 
     Raises:
@@ -102,7 +100,7 @@ def _bounded_modules(layers: int, where: str) -> Iterator[None]:
         nonlocal made
         made += threading.get_ident() == here
         if made > most:
-            raise PackageError(f"its configuration asks for more than {most:,} modules", where=where)
+            raise PackageError(f"its configuration asks for more than {most:,} modules")
 
     hook = register_module_module_registration_hook(count)
     try:
@@ -128,34 +126,6 @@ def _find_class(name: str, classes: Iterable[type], transformers: Any) -> Any:
         f"it generates with the class {name[:200].replace(':', '.')}, which is not known here",
         remedy="pass the class: torchport.load(path, classes=[...])",
     )
-
-
-def _check_tokens(config: dict[str, object]) -> None:
-    """Refuse special tokens that are not tokens; the library does not check them.
-
-    Raises:
-        PackageError: a token is not a number.
-    """
-    for name, value in config.items():
-        if name.endswith("_token_id") and value is not None:
-            for token in value if isinstance(value, list) else [value]:
-                if type(token) is not int or abs(token) > _LARGEST_TOKEN:
-                    raise PackageError(f"its configuration has the {name} {str(value)[:80]!r}")
-
-
-def _check_ways(config: dict[str, object]) -> None:
-    """Refuse ways to generate that lead to code elsewhere, or need memory without bounds.
-
-    Raises:
-        PackageError: the configuration has one.
-    """
-    for name in _REMOTE:
-        if config.get(name) not in (None, False, [], {}):
-            raise PackageError(f"its configuration has {name!r}, for which the library loads code from a hub")
-    for name in ("num_beams", "num_beam_groups", "num_return_sequences"):
-        value = config.get(name)
-        if value is not None and (type(value) is not int or not 0 < value <= _MOST_SEQUENCES):
-            raise PackageError(f"its configuration has the {name} {str(value)[:80]!r}")
 
 
 def _check_layers(config: object) -> None:

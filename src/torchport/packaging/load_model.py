@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import fx
 
 from torchport.errors import PackageError, RecordError
-from torchport.packaging.archive import PACKAGE, Archive, reading
+from torchport.packaging.archive import PACKAGE, Archive, path_of, reading
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.stored_tensors import StoredTensors
 from torchport.packaging.structure_json import decode_structure, dtype_of
-from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram
+from torchport.records import InputTensor, Package, PackagedGraph, PackagedProgram, ProgramRecord
 from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import load_island
@@ -24,6 +24,8 @@ from torchport.runtime.runnable_program import RunnableProgram
 from torchport.targets.graph_json import decode_graph
 from torchport.targets.machine import machine
 from torchport.targets.permitted_ops import permitting
+
+T = TypeVar("T")
 
 
 def load(
@@ -53,7 +55,8 @@ def load(
         >>> model(torch.tensor([-1.0, 1.0])).tolist()
         [0.0, 1.0]
     """
-    where = Path(path)
+    where = path_of(path)
+    classes, namespaces = _all_of(type, classes, "classes"), _all_of(str, namespaces, "namespaces")
     with reading(where), Archive(where) as archive, payload_folder(where.parent), permitting(namespaces):
         package = _package(archive)
         tensors = StoredTensors(archive, package)
@@ -63,8 +66,18 @@ def load(
         if package.generation is not None:
             from torchport.packaging.loaded_generation import LoadedGeneratingModel  # imports another stage
 
-            return LoadedGeneratingModel(package, programs, graph, classes)
+            return LoadedGeneratingModel(package, programs, graph, classes, str(where))
         return LoadedModel(package, programs, graph)
+
+
+def _all_of(kind: type[T], given: Iterable[T], name: str) -> list[T]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise PackageError(f"{name} is no list: {given!r:.60}", remedy=f"as in {name}=[…]")
+    items = list(given)
+    for item in items:
+        if not isinstance(item, kind):
+            raise PackageError(f"{name} has {item!r:.60}, which is not a {kind.__name__}")
+    return items
 
 
 def read_package(path: str | os.PathLike[str]) -> Package:
@@ -73,7 +86,7 @@ def read_package(path: str | os.PathLike[str]) -> Package:
     Raises:
         PackageError: the file cannot be read, or is not a package.
     """
-    with Archive(Path(path)) as archive:
+    with Archive(path_of(path)) as archive:
         return _package(archive)
 
 
@@ -125,7 +138,6 @@ def _drop_payloads(graph_module: fx.GraphModule) -> None:
 
 def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tensors: StoredTensors) -> None:
     """Refuse tensors that are damaged, repeated, or mutated without being named in the record."""
-    written: set[object] = set()
     attributes = [node for node in graph_module.graph.nodes if node.op == "get_attr"]
     names = packaged.graph["tensors"]
     for node, name in zip(attributes, names, strict=True):  # type: ignore[call-overload]  # `decode_graph` made them
@@ -141,10 +153,18 @@ def _check_tensors(graph_module: fx.GraphModule, packaged: PackagedProgram, tens
             tensors.check(packaged.tensors[name])
         if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
             tensors.check_alone(packaged.tensors[name])
-    for node in graph_module.graph.nodes:
-        if node.target is torch.ops.aten.copy_.default:
-            written.add(node.args[0])
-    if len(written) > len(packaged.record.mutated):
+    _check_writes(graph_module, packaged.record)
+
+
+def _check_writes(graph_module: fx.GraphModule, record: ProgramRecord) -> None:
+    """Refuse writes to an input that the record does not name, or to more buffers than it names."""
+    nodes = graph_module.graph.nodes
+    written = {node.args[0] for node in nodes if node.target is torch.ops.aten.copy_.default}
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    paths = dict(zip(inputs, record.inputs, strict=False))  # a graph may have more inputs than it declares
+    named = {paths.get(node, "") for node in written.intersection(inputs)}
+    buffers = set(record.mutated) - set(paths.values())
+    if not named <= set(record.mutated) or len(written.difference(inputs)) > len(buffers):
         raise PackageError("the program mutates inputs or buffers that its record does not name")
 
 

@@ -31,6 +31,7 @@ class LoadedGeneratingModel(LoadedModel):
         programs: its programs, ready to run.
         graph: the model's own graph, if the file contains it.
         classes: model classes permitted in addition to the library's.
+        where: the file.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class LoadedGeneratingModel(LoadedModel):
         programs: Sequence[LoadedProgram],
         graph: LoadedGraph | None = None,
         classes: Iterable[type] = (),
+        where: str = "",
     ) -> None:
         packaged = package.generation
         assert packaged is not None
@@ -50,6 +52,7 @@ class LoadedGeneratingModel(LoadedModel):
         super().__init__(package, forward, graph)
         self._packaged = packaged
         self._classes = tuple(classes)
+        self._where = where
         self._calls = [
             LoadedModel(package, [programs[place] for place in places]) for places in packaged.calls
         ]
@@ -84,7 +87,7 @@ class LoadedGeneratingModel(LoadedModel):
         with self._lock:
             if self._generation is None:
                 name = self.package.model
-                model = model_without_weights(self._packaged, self._classes, name)
+                model = model_without_weights(self._packaged, self._classes, self._where or name)
                 from torchport.generation.make_generation import make_generation  # needs the library
 
                 left = list(self._calls)

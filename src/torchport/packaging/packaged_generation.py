@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
-from torchport.errors import CompileError, PackageError
+from torchport.errors import CompileError, PackageError, one_line
 from torchport.packaging.library_model import ATTENTIONS
 from torchport.packaging.structure_json import class_name
 from torchport.records import PackagedGeneration
@@ -43,7 +43,7 @@ def generation_calls(compiled: GeneratingModel) -> list[tuple[Specialised, ...]]
     if not all(calls):
         raise PackageError(
             "a weight changed after the model was compiled",
-            where=compiled.generation_programs[0].model,
+            where=type(compiled.original).__name__,
             remedy="call generate once to compile it again, then save it",
         )
     return calls
@@ -89,7 +89,8 @@ def package_generation(
         first: the index of the first of these programs in the package.
 
     Raises:
-        PackageError: the model's attention implementation may not be requested by a file.
+        PackageError: the model's attention implementation may not be requested by a file, or its settings
+            are no data.
     """
     model: Any = compiled.original
     attention = str(model.config._attn_implementation)
@@ -106,6 +107,25 @@ def package_generation(
         calls=tuple(tuple(next(places) for _ in programs) for programs in calls),
         model_class=class_name(type(model)),
         attention=attention,
-        config={**json.loads(model.config.to_json_string(use_diff=False)), "dtype": _name(model.dtype)},
-        generation_config=json.loads(model.generation_config.to_json_string(use_diff=False)),
+        config={**_as_data(model.config, "config"), "dtype": _name(model.dtype)},
+        generation_config=_settings(model.generation_config),
     )
+
+
+def _as_data(config: Any, name: str) -> dict[str, object]:
+    try:
+        return dict(json.loads(config.to_json_string(use_diff=False)))
+    except (TypeError, ValueError, RecursionError) as error:  # what a user set may be anything
+        raise PackageError(
+            f"the model's {name} cannot be written as JSON: {one_line(error)}",
+            remedy=f"remove what is no plain value from model.{name}",
+        ) from error
+
+
+def _settings(config: Any) -> dict[str, object]:
+    """Return the settings of `generate` as data, in the form in which transformers takes each from a file."""
+    settings = _as_data(config, "generation_config")
+    bias = config.sequence_bias
+    if isinstance(bias, Mapping):  # by tuples of tokens
+        settings["sequence_bias"] = [[list(tokens), added] for tokens, added in bias.items()]
+    return settings

@@ -19,7 +19,7 @@ from torchport.compiler import CompiledModel
 from torchport.compiler.generating_model import GeneratingModel
 from torchport.compiler.specialise import Specialised
 from torchport.errors import PackageError, TargetError, one_line
-from torchport.packaging.archive import PACKAGE
+from torchport.packaging.archive import PACKAGE, path_of
 from torchport.packaging.dynamic_graph import make_general
 from torchport.packaging.embed_compiled import embed_compiled
 from torchport.packaging.graph_tensors import graph_tensors
@@ -88,7 +88,7 @@ def save(
             f"a {type(compiled).__name__} is not a compiled model",
             remedy="compile it first: torchport.compile",
         )
-    where = Path(path)
+    where = path_of(path)
     check_package_name(where)
     compiled.prove_sizes_of_one()
     calls = generation_calls(compiled) if isinstance(compiled, GeneratingModel) else []

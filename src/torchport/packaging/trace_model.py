@@ -122,6 +122,8 @@ def trace(
         return model
     found = targets.find_engine(target)
     wanted = settings or TraceSettings()
+    if not isinstance(wanted, TraceSettings):
+        raise PackageError(f"settings takes a torchport.TraceSettings, not {settings!r:.60}")
     given = {"speed_trial": wanted.fallback}  # without fallback, a slower island must be kept
     if compiler_workdir is not None:
         given["cache"] = False  # a cache hit would leave nothing in the folder

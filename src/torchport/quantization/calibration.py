@@ -150,7 +150,7 @@ class CalibrationData:
                 f"item {index} has different shapes or dtypes from the first one: {_shapes(key)}, "
                 f"not {_shapes(self._keys[0])}",
                 where=_WHERE,
-                remedy="pad or crop the items; only the batch size may differ",
+                remedy="pad or crop the items; only the batch size may differ, also with dynamic_shapes",
             )
         self.structure = self.structure or flat.structure
         path = folder / f"{index}.safetensors"

@@ -49,7 +49,8 @@ class GraphCall(nn.Module):
                     where=self._captured.name,
                     remedy="quantize it with calibration data of that shape",
                 ) from error
-        results = self.graph_module(*flat.leaves)
+        # It was captured on contiguous tensors, whose views other memory orders may not have.
+        results = self.graph_module(*(leaf.contiguous() for leaf in flat.leaves))
         return self._captured.result.rebuild(list(results), flat.leaves, flat.objects)
 
 

@@ -109,6 +109,29 @@ class InputKind:
             self._fitting[:] = [forms]
         return fits
 
+    def why_not(self, flat: Flat) -> str:
+        """Say why the program does not take inputs like these, without their sizes; empty if it does."""
+        if self.structure != flat.structure:
+            return "the inputs have another structure"
+        if not self.fits_autocast():
+            return "autocast was on or off, or had another dtype"
+        return self.why_not_leaves(flat.leaves, flat.structure.paths)
+
+    def why_not_leaves(self, leaves: Sequence[torch.Tensor], paths: Sequence[str]) -> str:
+        """Say why the program does not take tensors like these, without their sizes; empty if it does.
+
+        Args:
+            leaves: the tensors, as many as the program has.
+            paths: the name of each.
+        """
+        for path, leaf, wanted in zip(paths, leaves, self.keys, strict=True):
+            key = key_of(leaf)
+            if key[1:3] != wanted[1:3]:
+                return f"{path} has another dtype or device"
+            if key[3] != wanted[3]:
+                return f"{path} is not contiguous" if key[3] else f"{path} has another memory order"
+        return "" if self.fits_leaves(leaves) else "the program for all sizes is not correct for some"
+
     def holds_for(self, shapes: Sequence[torch.Size]) -> bool:
         """Whether all guards hold for these shapes."""
         return all(holds(guard, shapes) for guard in self.guards)

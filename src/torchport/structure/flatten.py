@@ -78,6 +78,35 @@ def flatten(value: object, *, by_reference: Mapping[int, object] = _NOTHING) -> 
     return Flat(walk.leaves, Structure(root, tuple(walk.paths)), walk.objects)
 
 
+def call_arguments(
+    args: object, kwargs: Mapping[str, object] | None = None
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Return the inputs of a call by position and by name; a tensor is the only input.
+
+    Raises:
+        StructureError: the inputs by position are neither a tensor nor a sequence, or those by name no dict.
+
+    Example:
+        >>> call_arguments([1, 2], {"scale": 3})
+        ((1, 2), {'scale': 3})
+    """
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
+        raise StructureError(
+            f"the inputs are of the class {type(args).__name__}, not a tuple",
+            remedy="give a tuple of the inputs by position, such as (x,), and a dict of those by name",
+        )
+    if not isinstance(kwargs, (Mapping, types.NoneType)) or not all(
+        isinstance(name, str) for name in kwargs or {}
+    ):
+        raise StructureError(
+            f"the inputs by name are no dict with strings as keys: {kwargs!r:.60}",
+            remedy="give a dict, such as {'x': x}",
+        )
+    return tuple(args), dict(kwargs or {})
+
+
 def flatten_call(args: tuple[object, ...], kwargs: dict[str, object]) -> Flat:
     """Flatten the inputs of a call; equivalent to `flatten((args, kwargs))`.
 

@@ -66,9 +66,9 @@ def find(name: str) -> Target:
     Raises:
         TargetError: there is no such target; suggests the nearest names.
     """
-    target = _all().get(name)
+    target = _all().get(name) if isinstance(name, str) else None
     if target is None:
-        raise TargetError(f"no target named {name!r}", remedy=nearest(name, _all()))
+        raise TargetError(f"no target named {name!r}", remedy=nearest(str(name), _all()))
     return target
 
 

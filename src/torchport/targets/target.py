@@ -317,6 +317,8 @@ class Target(ABC, Generic[OptionsT]):
         Raises:
             TargetError: a name is unknown, or a value has the wrong type.
         """
+        if not isinstance(given or {}, Mapping):
+            raise TargetError(f"the options are a {type(given).__name__}, not a dict", where=self.name)
         defaults = dataclasses.asdict(self.options_type())
         fields = dataclasses.fields(self.options_type)
         choices = {field.name: field.metadata.get("choices", ()) for field in fields}
@@ -324,7 +326,7 @@ class Target(ABC, Generic[OptionsT]):
         for key, value in (given or {}).items():
             if key not in defaults:
                 raise TargetError(
-                    f"the target has no option {key!r}", where=self.name, remedy=nearest(key, defaults)
+                    f"the target has no option {key!r}", where=self.name, remedy=nearest(str(key), defaults)
                 )
             values[key] = _coerced(self.name, key, value, defaults[key])
             if choices[key] and values[key] not in choices[key]:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from torch import Tensor, nn
 
-from torchport.errors import ZooError, nearest
+from torchport.errors import ZooError, message_of, nearest
 from torchport.zoo.model import Model
 from torchport.zoo.model_inputs import ModelInputs, read_inputs
 
@@ -202,7 +202,7 @@ def _run(function: Callable[[], object], doing: str, path: Path) -> object:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        text = str(error).strip()
+        text = message_of(error).strip()
         raise ZooError(
             f"{doing} raised {type(error).__name__}" + (f": {text}" if text else ""),
             where=_user_line(error, path),

@@ -18,7 +18,13 @@ def captured(model, *, backward):
     ]
 
 
-MODELS = ["torchvision:resnet18", "torchvision:alexnet", "torchvision:vit_b_16", "hf:bert-base-uncased"]
+MODELS = [
+    "timm:test_resnet",
+    "torchvision:resnet18",
+    "torchvision:alexnet",
+    "torchvision:vit_b_16",
+    "hf:bert-base-uncased",
+]
 
 
 @pytest.mark.parametrize(

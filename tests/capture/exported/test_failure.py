@@ -113,3 +113,49 @@ def test_a_lazy_module_is_called_first(capture_it):
     ) as caught:
         capture_it(model, (torch.ones(2, 4),))
     assert caught.value.remedy == "call the model once on its inputs first"
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_an_error_whose_message_cannot_be_read():
+    class Model(nn.Module):
+        def forward(self, x):
+            raise Unreadable
+
+    assert refusal(Model(), torch.ones(1)).what == "the model raises Unreadable: its message cannot be read"
+
+
+class Seeds(nn.Module):
+    def forward(self, x):
+        torch.manual_seed(5)
+        return x + torch.rand(3)
+
+
+class SeedsAside(nn.Module):
+    def forward(self, x):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            return x + torch.rand(3)
+
+
+@pytest.mark.parametrize("model", [Seeds(), SeedsAside()])
+def test_a_model_that_seeds_its_random_numbers_is_refused(model):
+    torch.manual_seed(0)
+    assert "seeds torch's random numbers and then draws some" in refusal(model, torch.ones(3)).what
+    compiled = torch.compile(model, backend="torchport", options={"target": "host"})
+    with torch.no_grad():
+        assert torch.equal(compiled(torch.ones(3)), model(torch.ones(3)))
+
+
+def test_a_model_that_seeds_what_it_never_draws_is_captured():
+    class Model(nn.Module):
+        def forward(self, x):
+            torch.manual_seed(5)
+            return x + 1
+
+    torch.manual_seed(0)
+    assert torchport.compile(Model(), (torch.ones(3),), target="host")(torch.ones(3)).tolist() == [2, 2, 2]
+    assert torch.initial_seed() == 0

@@ -194,7 +194,15 @@ class Jacobians(nn.Module):
         return torch.func.jacrev(torch.sin)(x[0]), torch.func.jacfwd(torch.cos)(x[0]), hessian
 
 
-@pytest.mark.parametrize("make", [Gradients, Jacobians])
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [
+        (Gradients, "openvino"),
+        (Jacobians, "host"),
+        pytest.param(Gradients, "host", marks=pytest.mark.conformance),
+        pytest.param(Jacobians, "openvino", marks=pytest.mark.conformance),
+    ],
+)
 def test_functorchs_transforms_are_compiled(make, target):
     torch.manual_seed(0)
     model, eager, x = make(), make(), torch.randn(4, 3)

@@ -89,8 +89,7 @@ def test_whether_indices_fit_is_found_without_running_the_graph():
 
 
 @pytest.mark.usefixtures("forked_python")
-def test_no_index_ends_the_process(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+def test_no_index_ends_the_process():
     code = """
 import torch, torchport
 torch.set_num_threads(2)

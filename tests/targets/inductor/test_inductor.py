@@ -13,8 +13,8 @@ import torchport
 from targets.graphs import island_of, verdict_on
 from torchport.errors import TargetError
 from torchport.targets import Artifact, find
+from torchport.targets.folded_scales import fold_scales
 from torchport.targets.host.load import read_graph
-from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.load import embed
 
 pytestmark = pytest.mark.usefixtures("forked_python")

@@ -10,7 +10,9 @@ from targets.ttnn.hostile import built, load_and_run
 from torchport.errors import TargetError
 from torchport.targets import Artifact
 from torchport.targets.onnxruntime.integer_divisions import _OTHER_TYPES
+from torchport.targets.onnxruntime.load import make_session, session_options
 from torchport.targets.onnxruntime.onnx_check import _OPSETS, TYPES, checked_model
+from torchport.targets.onnxruntime.options import OnnxRuntimeOptions
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +260,35 @@ def test_two_attributes_of_one_name_are_refused():
     node.attribute.append(helper.make_attribute("to", onnx.TensorProto.INT64))
     with pytest.raises(TargetError, match="same name"):
         check([node])
+
+
+def text_attribute(model):
+    model.graph.node[0].attribute.append(helper.make_attribute("mode", "@@"))
+
+
+def attribute_name(model):
+    model.graph.node[0].attribute.append(helper.make_attribute("@@", 1))
+
+
+def input_name(model):
+    model.graph.input[0].name = "@@"
+
+
+@pytest.mark.parametrize("change", [text_attribute, attribute_name, input_name])
+def test_texts_that_are_not_utf8(island, change, capfd):
+    artifact, record, x, _ = island
+    model = model_of(artifact)
+    change(model)
+    content = model.SerializeToString().replace(b"@@", b"\xff\xfe")
+    payload = numpy.frombuffer(bytearray(content), dtype=numpy.uint8)
+    with pytest.raises(TargetError, match="it has a text that is not UTF-8"):
+        load_and_run(Artifact(payload, artifact.properties), record, x)
+
+
+def test_onnxruntime_announces_no_other_provider(island, capfd):
+    model = model_of(island[0])
+    attribute_name(model)
+    content = model.SerializeToString().replace(b"@@", b"\xff\xfe")
+    with pytest.raises(UnicodeDecodeError):  # the message names the attribute
+        make_session(content, session_options(OnnxRuntimeOptions()), OnnxRuntimeOptions())
+    assert capfd.readouterr().out == ""

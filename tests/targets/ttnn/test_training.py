@@ -408,7 +408,12 @@ def test_a_step_of_training_runs_on_the_device(dtype):
         # Nine pieces of an image, the nine joined side by side as columns, and some copies of the image.
         (nn.Conv2d(64, 64, 3, padding=1, bias=False), 28, 32),
         pytest.param(nn.Conv2d(64, 64, 3, padding=1, groups=64), 28, 32, marks=pytest.mark.conformance),
-        (nn.Sequential(nn.Conv2d(64, 64, 1), nn.BatchNorm2d(64), nn.MaxPool2d(2)), 28, 32),
+        pytest.param(
+            nn.Sequential(nn.Conv2d(64, 64, 1), nn.BatchNorm2d(64), nn.MaxPool2d(2)),
+            28,
+            32,
+            marks=pytest.mark.conformance,
+        ),
     ],
     ids=["1x1", "3x3", "single channels", "norm"],
 )
@@ -446,8 +451,17 @@ class Resampled(nn.Module):
         return nn.functional.interpolate(self.layer(x), self.size, mode=self.mode)
 
 
-@pytest.mark.parametrize("size", [(10, 12), (7, 13), (3, 4)])
-@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+QUICK = {"nearest": (7, 13), "bilinear": (3, 4), "bicubic": (10, 12)}  # the others run in `make conformance`
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        pytest.param(mode, size, marks=[] if size == quick else [pytest.mark.conformance])
+        for mode, quick in QUICK.items()
+        for size in ((10, 12), (7, 13), (3, 4))
+    ],
+)
 def test_images_of_other_sizes_leave_nothing_on_the_host(mode, size):
     torch.manual_seed(0)
     torch._dynamo.reset()

@@ -24,7 +24,7 @@ from torchport.capture.untouched import (
 )
 from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, TorchportError, one_line
-from torchport.structure import Structure, flatten, flatten_call
+from torchport.structure import Structure, call_arguments, flatten, flatten_call
 from torchport.torch_private import FakeTensorMode, TracingContext, compiling, tracing, use_lazy_graph_module
 
 
@@ -63,7 +63,7 @@ def capture_graphs(
     """
     called = name or type(model).__name__
     try:
-        graphs = _trace(as_module(model), tuple(args), dict(kwargs or {}), backward)
+        graphs = _trace(as_module(model), *call_arguments(args, kwargs), backward)
     except TorchportError:
         raise
     except Exception as error:

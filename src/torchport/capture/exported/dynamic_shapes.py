@@ -161,7 +161,11 @@ class ShapeLimits:
             RuntimeRefusal: a shape is not allowed; the message names the input, the dimension and the limits.
         """
         if len(leaves) != len(self._shapes):
-            raise RuntimeRefusal(f"{len(leaves)} tensors are given, {len(self._shapes)} expected", where=name)
+            raise RuntimeRefusal(
+                f"{len(leaves)} tensors are given, {len(self._shapes)} expected",
+                where=name,
+                remedy="if one tensor is given twice, pass a copy",
+            )
         values: dict[object, int] = {}
         for leaf, sizes, path in zip(leaves, self._shapes, self._paths, strict=True):
             if leaf.dim() != len(sizes):

@@ -31,7 +31,7 @@ from torchport.capture.replaced_buffers import held_buffers, write_replaced
 from torchport.capture.source_lines import SourceLines
 from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing_remembered
 from torchport.errors import CaptureError
-from torchport.structure import Flat, Structure, flatten_call
+from torchport.structure import Flat, Structure, call_arguments, flatten_call
 from torchport.structure.flatten import flatten_result
 from torchport.torch_private import export_program, is_view, use_lazy_graph_module
 
@@ -98,13 +98,16 @@ def export(
     module = as_module(model)
     name = name or type(model).__name__
     check_not_lazy(module, name)
-    flat = flatten_call(tuple(args), dict(kwargs or {}))
+    args, kwargs = call_arguments(args, kwargs)
+    flat = flatten_call(args, kwargs)
     dims = spread_over_leaves(module, args, kwargs or {}, flat, dynamic_shapes)
     state = ModuleState(module)
     try:
         program, call = _trace(module, flat, dims)
     except Exception as error:  # a model may raise anything: it is explained here, once
         raise explain_failure(name, module, args, kwargs or {}, error) from error
+    if call.saw_seeding:
+        _refuse_random_numbers(name, program)
     _refuse_recurrent_autocast(name, program)
     if call.changes:
         named = ", ".join(f"self.{path}" for path in call.changes[:5])
@@ -130,6 +133,18 @@ def export(
     )
 
 
+def _refuse_random_numbers(name: str, program: ExportedProgram) -> None:
+    """Refuse random numbers in a model that seeds them, which no graph shows."""
+    for node in program.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise CaptureError(
+                f"the model seeds torch's random numbers and then draws some, with {node.target}: a graph "
+                "cannot seed",
+                where=name,
+                remedy='seed before the call, or use torch.compile(model, backend="torchport")',
+            )
+
+
 def _refuse_recurrent_autocast(name: str, program: ExportedProgram) -> None:
     """Refuse recurrent layers under autocast on a GPU: cuDNN runs them in float16, which no graph shows."""
     if not (torch.is_autocast_enabled("cuda") and torch.backends.cudnn.enabled):
@@ -153,6 +168,7 @@ class _Call:
 
     result: Structure | None = None
     saw_transforms: bool = False
+    saw_seeding: bool = False
     changes: Sequence[str] = ()
     shared: tuple[SharedResult, ...] = ()
     shared_by_size: tuple[tuple[int, int | None], ...] = ()
@@ -180,12 +196,14 @@ class _TensorsInTensorsOut(nn.Module):
         buffers = held_buffers(self.model)
         state = ModuleState(self.model)
         memory = WatchedMemory(leaves, self)
-        lines = SourceLines(sys._getframe())
+        lines, random = SourceLines(sys._getframe()), torch.get_rng_state()
         try:
             with nothing_remembered(self.model), torch.fx.traceback.preserve_node_meta(), lines:
                 value = self.model(*args, **kwargs)
         finally:
             self._call.saw_transforms = lines.saw_transforms
+            # Random numbers of fake tensors are not drawn.
+            self._call.saw_seeding = lines.saw_seeding or not torch.equal(random, torch.get_rng_state())
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
         self._call.shared = memory.shared(flat.leaves)

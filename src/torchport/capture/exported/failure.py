@@ -11,7 +11,7 @@ from torch import nn
 
 from torchport.capture.untouched import StandIn, copy_of
 from torchport.capture.user_frames import user_line
-from torchport.errors import CaptureError
+from torchport.errors import CaptureError, message_of
 from torchport.torch_private import DataDependentOutputException, DynamicOutputShapeException
 
 _DATA_DEPENDENT = re.compile(
@@ -38,7 +38,7 @@ def explain_failure(
         )
     line = user_line(error)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)) or (
-        _DATA_DEPENDENT.search(str(error))
+        _DATA_DEPENDENT.search(message_of(error))
     ):
         return CaptureError(
             f"the model's control flow depends on the values of a tensor ({_first_lines(error)})",
@@ -70,12 +70,12 @@ def _is_due_to_meta_tensors(error: Exception, module: nn.Module) -> bool:
     """Whether an error arises only because the model is on the meta device, without values."""
     held = (*module.parameters(), *module.buffers())
     return any(tensor.is_meta for tensor in held) and (
-        isinstance(error, NotImplementedError) or "meta tensor" in str(error)
+        isinstance(error, NotImplementedError) or "meta tensor" in message_of(error)
     )
 
 
 def _first_lines(error: BaseException, limit: int = 300) -> str:
-    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    text = " ".join(message_of(error).strip().split("\n\n")[0].split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -27,7 +27,7 @@ from torchport.capture.untouched import (
 )
 from torchport.capture.user_frames import user_line
 from torchport.errors import CaptureError, one_line
-from torchport.structure import flatten, flatten_call
+from torchport.structure import call_arguments, flatten, flatten_call
 from torchport.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -89,7 +89,7 @@ def stream_ops(
         >>> [op.call.name for op in stream_ops(torch.nn.Linear(2, 3), (torch.ones(1, 2),)).ops]
         ['aten::linear']
     """
-    run = _Run(as_module(model), tuple(args), dict(kwargs or {}), name or type(model).__name__)
+    run = _Run(as_module(model), *call_arguments(args, kwargs), name or type(model).__name__)
     run.check_inputs()
     return run.first_that_works(backward)
 

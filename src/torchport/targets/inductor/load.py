@@ -18,6 +18,7 @@ from torch import fx
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, digest_of
 from torchport.targets.artifact_properties import check_format, read_number, refuse_property
+from torchport.targets.folded_scales import CONVOLUTION, fold_scales
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.load import weight_places as places_in_host
 from torchport.targets.inductor.bounded_indices import bound_indices, indices_fit
@@ -30,7 +31,6 @@ from torchport.targets.inductor.compile import (
 )
 from torchport.targets.inductor.cuda_graph import CudaGraph
 from torchport.targets.inductor.direct_run import read as read_direct_form
-from torchport.targets.inductor.fold import CONVOLUTION, fold_scales
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.inductor.safe_ops import refuse_unsafe

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from torchport.records import OpTime
+from torchport.targets.folded_scales import fold_scales
 from torchport.targets.host.build import build as build_graph
 from torchport.targets.host.load import read_graph
 from torchport.targets.host.profile import profiling
 from torchport.targets.inductor.build import on_host
 from torchport.targets.inductor.compile import compile_graph, lift_weights
-from torchport.targets.inductor.fold import fold_scales
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.target import Island
 

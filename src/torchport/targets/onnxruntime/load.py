@@ -60,7 +60,11 @@ def make_session(model: bytes, settings: Any, options: OnnxRuntimeOptions) -> An
     # floats would be rounded to eight bits where the layer's input and output are.
     unwanted = ["MatMulAddFusion", "WeightBiasQuantization"] if is_quantized(model) else []
     return library("onnxruntime").InferenceSession(
-        model, settings, providers=provider_list(options.provider), disabled_optimizers=unwanted
+        model,
+        settings,
+        providers=provider_list(options.provider),
+        disabled_optimizers=unwanted,
+        enable_fallback=0,  # to another provider, which it announces on stdout
     )
 
 

@@ -61,6 +61,7 @@ def checked_model(model: bytes, inputs: int, outputs: int) -> bytes:
     except Exception as error:  # protobuf's errors have no common class
         raise _refusal(f"it is not ONNX: {one_line(error)}") from error
     found.DiscardUnknownFields()
+    _check_texts(found)
     _check_head(found)
     graph = found.graph
     if (len(graph.input), len(graph.output)) != (inputs, outputs):
@@ -68,6 +69,26 @@ def checked_model(model: bytes, inputs: int, outputs: int) -> bytes:
     _check_graph(graph)
     del graph.value_info[:]  # untrusted shapes; onnxruntime infers them itself
     return found.SerializeToString()  # type: ignore[no-any-return]  # bytes; onnx is not typed
+
+
+def _check_texts(message: Any) -> None:
+    """Refuse a text that is not UTF-8, which onnxruntime can neither return nor mention in an error."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                _check_texts(part)
+        elif field.type == field.TYPE_STRING or field.name in ("s", "strings"):
+            for text in [value] if isinstance(value, (str, bytes)) else value:
+                if isinstance(text, bytes) and not _is_utf8(text):
+                    raise _refusal(f"it has a text that is not UTF-8: {text!r:.60}")
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_head(model: Any) -> None:

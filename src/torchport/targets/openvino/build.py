@@ -13,10 +13,12 @@ import numpy
 
 from torchport.errors import TargetError
 from torchport.records import TensorSpec, temporary_folder
+from torchport.targets.folded_scales import fold_scales
 from torchport.targets.open_sizes import copy_for_sizes
 from torchport.targets.openvino.bounded_divisors import bound_divisors
 from torchport.targets.openvino.convert_workarounds import place_conversions, truncate_conversions
 from torchport.targets.openvino.explicit_defaults import write_default_dims
+from torchport.targets.openvino.flat_norms import flatten_norms
 from torchport.targets.openvino.float32_ops import widen_ops
 from torchport.targets.openvino.format import FORMAT, Bytes, aligned, pack
 from torchport.targets.openvino.full_grids import complete_grids
@@ -25,12 +27,15 @@ from torchport.targets.openvino.int4_weights import stack_halves
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
+from torchport.targets.openvino.narrow_integers import narrow_integers
+from torchport.targets.openvino.padded_pools import pad_before_pools
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.scalar_reshapes import squeeze_to_scalars
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.summed_scales import dequantize_summed
 from torchport.targets.target import Artifact, Island
 from torchport.targets.value_ranges import input_ranges
+from torchport.verification import HALVES
 
 
 def build(island: Island) -> Artifact:
@@ -42,6 +47,8 @@ def build(island: Island) -> Artifact:
     """
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
+    # OpenVINO computes the factors in half precision, so that all elements of a channel are off together.
+    fold_scales(with_sums, HALVES)
     widen_ops(with_sums)
     bound_divisors(with_sums)
     dequantize_summed(with_sums)
@@ -121,7 +128,10 @@ def _convert(island: Island) -> Any:
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
         squeeze_to_scalars(model)
+        narrow_integers(model)
         complete_grids(model)
+        pad_before_pools(model)
+        flatten_norms(model)
         truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)
     except TargetError:

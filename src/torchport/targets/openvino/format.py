@@ -27,7 +27,7 @@ from torchport.records import TensorSpec
 from torchport.targets.artifact_properties import is_whole, read_by_place, read_number, refuse_property
 from torchport.targets.call_checks import CallChecks
 
-FORMAT = 16
+FORMAT = 17
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
 # The highest compression ratio accepted: a small file must not take much memory.

@@ -111,8 +111,9 @@ def _power_range(node: fx.Node, values: Values) -> Range:
     return powered(values.of(node.args[0]), exponent) if isinstance(exponent, (int, float)) else ANYTHING
 
 
-# The root of -inf is NaN in torch, and infinite or 0 on the device.
-@checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE, Misread.MINUS)
+# The root of -inf is NaN in torch, and infinite or 0 on the device. Computed in float32, as the exponent
+# would be rounded too.
+@checked("pow.Tensor_Scalar", "f", _power_range, NaN.MADE, Misread.MINUS, wide=True)
 def _power(node: fx.Node) -> Verdict | None:
     exponent = node.args[1]
     if not isinstance(exponent, (int, float)) or not math.isfinite(exponent):

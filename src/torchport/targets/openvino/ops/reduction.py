@@ -81,7 +81,8 @@ def _cumsum_range(node: fx.Node, values: Values) -> Range:
     return Range(min(source.low, total.low), max(source.high, total.high), total.nan)
 
 
-@checked("cumsum.default", "fi", _cumsum_range, open=any_size)
+# Computed in float32, as the kernel rounds each partial sum: bfloat16 counts no further than 256.
+@checked("cumsum.default", "fi", _cumsum_range, open=any_size, wide=True)
 def _cumsum(node: fx.Node) -> Verdict | None:
     if value_of(node).dim() == 0:
         return shape("the input is zero-dimensional")

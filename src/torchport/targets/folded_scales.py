@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 
 import torch
 from torch import fx
@@ -13,14 +14,20 @@ _NORM = "aten._native_batch_norm_legit_no_training.default"
 _ADDS = {"aten.add.Tensor": 1.0, "aten.sub.Tensor": -1.0}
 
 
-def fold_scales(graph_module: fx.GraphModule) -> None:
+def fold_scales(graph_module: fx.GraphModule, dtypes: Collection[torch.dtype] | None = None) -> None:
     """Fold sums and products with per-channel constants into the convolution before them.
 
     Norms in evaluation mode amount to these: they subtract a mean, multiply by scales, and add a shift.
+
+    Args:
+        graph_module: changed in place.
+        dtypes: the dtypes of weights that are folded; all if None.
     """
     for node in list(graph_module.graph.nodes):
         if str(node.target) == CONVOLUTION and len(node.args) == 9 and not node.args[6]:
-            _fold_after(graph_module, node)
+            weight = _constant(graph_module, node.args[1])
+            if dtypes is None or (weight is not None and weight.dtype in dtypes):
+                _fold_after(graph_module, node)
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()
 
@@ -44,6 +51,8 @@ def _fold_after(graph_module: fx.GraphModule, convolution: fx.Node) -> None:
     if last is convolution:
         return
     scaled = weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))
+    if not all(_fits(tensor, weight.dtype) for tensor in (scaled, shift.reshape(-1, 1))):
+        return
     graph = graph_module.graph
     with graph.inserting_before(convolution):
         made = [
@@ -51,6 +60,15 @@ def _fold_after(graph_module: fx.GraphModule, convolution: fx.Node) -> None:
         ]
     convolution.args = (convolution.args[0], *made, *convolution.args[3:])
     last.replace_all_uses_with(convolution)
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether a dtype holds each channel, relative to its largest number, without losing digits."""
+    if not tensor.numel():
+        return True
+    largest = tensor.flatten(1).abs().amax(1)
+    lost = (tensor.to(dtype) - tensor).flatten(1).abs().amax(1)
+    return bool((lost <= torch.finfo(dtype).eps * largest).all())
 
 
 def _next_step(
@@ -119,4 +137,6 @@ def _constant(graph_module: fx.GraphModule, value: object) -> torch.Tensor | Non
 def _add_constant(graph_module: fx.GraphModule, tensor: torch.Tensor, near: fx.Node) -> fx.Node:
     name = f"folded_{len([each for each in graph_module.graph.nodes if each.op == 'get_attr'])}_{near.name}"
     graph_module.register_buffer(name, tensor)
-    return graph_module.graph.get_attr(name)
+    made = graph_module.graph.get_attr(name)
+    made.meta["val"] = tensor
+    return made
