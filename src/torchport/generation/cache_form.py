@@ -8,9 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import cache_utils
+from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from torchport.errors import CompileError
+from torchport.generation.recurrent_states import Layout, state_forms
+from torchport.records import GenerationForm
+
+_ATTENTION = (DynamicLayer, DynamicSlidingWindowLayer)
+_WITH_STATES = tuple(
+    getattr(cache_utils, name)
+    for name in (
+        "LinearAttentionLayer",
+        "LinearAttentionAndFullAttentionLayer",
+        "LinearAttentionAndSlidingWindowAttentionLayer",
+    )
+    if hasattr(cache_utils, name)
+)
 
 # How far a token's keys and values may differ with another token after it, relative to the largest: allows
 # for rounding, and for quantized layers that compute a scale from all of their inputs.
@@ -26,47 +40,82 @@ class CacheForm:
         shapes: by layer, the number of heads, the width of a key, and the width of a value.
         dtype: a dtype that represents all keys and values exactly.
         is_causal: whether a token's entries are independent of later tokens, so that pieces can be run.
+        layout: which layers keep what, if some keep recurrent states.
     """
 
     shapes: Sequence[tuple[int, int, int]]
     dtype: torch.dtype
     is_causal: bool = True
+    layout: Layout | None = None
 
 
-def find_cache_form(run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str) -> CacheForm:
+def form_from_file(form: GenerationForm) -> CacheForm:
+    """Return the form of a cache as a file describes it."""
+    layout = Layout(form.attention, form.states) if form.states else None
+    return CacheForm(form.layers, getattr(torch, form.dtype), layout=layout)
+
+
+def find_cache_form(
+    run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str, *, may_hold_states: bool = False
+) -> CacheForm:
     """Return the form of a model's cache.
 
     Args:
         run: runs the model on tokens and an empty cache.
         config: the model's config.
         name: the model's name in messages.
+        may_hold_states: whether recurrent states are supported.
 
     Raises:
-        CompileError: the model keeps no keys and values, or more than those.
+        CompileError: the model keeps no keys and values, or more than those and recurrent states.
     """
     config = config.get_text_config(decoder=True)
     one, two = DynamicCache(config=config), DynamicCache(config=config)
     run(torch.tensor([[1]]), one)
-    problem = what_else_is_kept(one)
+    layout = _layout_of(one) if may_hold_states else None
+    problem = what_else_is_kept(one, with_states=layout is not None)
     if problem:
         raise CompileError(problem, where=name, remedy="generate with the model itself")
-    layers = [layer for layer in one.layers if layer.is_initialized]
+    layers = _attention_layers(one)
     run(torch.tensor([[1, 0]]), two)
-    pairs = zip(layers, [layer for layer in two.layers if layer.is_initialized], strict=True)
+    pairs = zip(layers, _attention_layers(two), strict=True)
     is_causal = all(_is_beginning(*pair) for pair in pairs)
     kept = [tensor.dtype for layer in layers for tensor in (layer.keys, layer.values)]
     shapes = [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
-    return CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal)
+    return CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal, layout)
 
 
-def what_else_is_kept(cache: DynamicCache) -> str:
-    """Return why a cache does not hold just keys and values after one token; empty if it does."""
-    odd = [layer for layer in cache.layers if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer)]
+def what_else_is_kept(cache: DynamicCache, *, with_states: bool = False) -> str:
+    """Return why a cache does not hold just keys and values after one token; empty if it does.
+
+    Args:
+        cache: the cache.
+        with_states: whether it may hold recurrent states, too.
+    """
+    known = (*_ATTENTION, *_WITH_STATES) if with_states else _ATTENTION
+    odd = [layer for layer in cache.layers if type(layer) not in known]
     if odd:
         return f"the model keeps more than keys and values from step to step ({type(odd[0]).__name__})"
-    if not any(layer.is_initialized for layer in cache.layers):
+    if not _attention_layers(cache):
         return "the model keeps no keys and values from step to step"
     return ""
+
+
+def _attention_layers(cache: DynamicCache) -> list[Any]:
+    """Return the layers that hold keys and values."""
+    return [layer for layer in cache.layers if _holds_keys(layer)]
+
+
+def _holds_keys(layer: Any) -> bool:
+    return isinstance(layer, CacheLayerMixin) and isinstance(layer.keys, torch.Tensor)
+
+
+def _layout_of(cache: DynamicCache) -> Layout | None:
+    """Return which layers hold what after one token; None if all of them hold keys and values alone."""
+    states = state_forms(cache.layers)
+    if not states:
+        return None
+    return Layout(tuple(index for index, layer in enumerate(cache.layers) if _holds_keys(layer)), states)
 
 
 def _is_beginning(one: Any, two: Any) -> bool:

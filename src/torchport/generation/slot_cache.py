@@ -6,14 +6,16 @@ during a call: it merges the new keys and values with the past ones, writes noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache, StaticCache
 
 from torchport.generation.pieces import SlotNumbers
+from torchport.generation.recurrent_states import Layout, StateLayer, states_in
 from torchport.generation.slot_stacks import SlotStacks
+from torchport.records import StateForm
 
 
 class _PastLayer(CacheLayerMixin):
@@ -78,8 +80,32 @@ class _PastLayer(CacheLayerMixin):
         return int(self.keys.shape[2])
 
 
+class _PastStateLayer(_PastLayer, StateLayer):
+    """A layer's past and its states during one call."""
+
+    is_compileable = True
+    is_croppable = False
+
+    def __init__(
+        self,
+        past: tuple[torch.Tensor, torch.Tensor, torch.Tensor, int],
+        forms: Sequence[StateForm],
+        states: Sequence[torch.Tensor],
+    ) -> None:
+        StateLayer.__init__(self, forms, states)
+        _PastLayer.__init__(self, *past)
+
+
 class PastCache(Cache):
-    """A KV cache for one call of a model, whose new keys and values are in `new`."""
+    """A KV cache for one call of a model, whose new keys, values and states are in `new`.
+
+    Args:
+        keys, values: the past, by layer that keeps any.
+        start: the number of filled slots.
+        most: the maximum number of slots, if the numbers of new tokens and of slots may vary.
+        layout: which layers keep what, if some keep states.
+        states: the states before the call.
+    """
 
     def __init__(
         self,
@@ -87,15 +113,51 @@ class PastCache(Cache):
         values: Sequence[torch.Tensor],
         start: torch.Tensor,
         most: int = 0,
+        layout: Layout | None = None,
+        states: Sequence[torch.Tensor] = (),
     ) -> None:
-        pairs = zip(keys, values, strict=True)
-        super().__init__(layers=[_PastLayer(*pair, start, most) for pair in pairs])
+        pasts = [(*pair, start, most) for pair in zip(keys, values, strict=True)]
+        self._layout = layout
+        if layout is None:
+            super().__init__(layers=[_PastLayer(*past) for past in pasts])
+        else:
+            # Copies: some models write to a state in place.
+            own = [state.clone() for state in states]
+            super().__init__(layers=_layers_of(layout, pasts, own, _PastLayer, _PastStateLayer))
 
     @property
-    def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values that the call computed, by layer; empty for layers that computed none."""
-        pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in self.layers]
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    def new(self) -> tuple[list[torch.Tensor], ...]:
+        """What the call computed: the keys and the values by layer, empty where there are none; the states."""
+        attention = _attention_layers(self.layers, self._layout)
+        pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in attention]
+        made = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        return made if self._layout is None else (*made, states_in(self.layers, self._layout.states))
+
+
+def _layers_of(
+    layout: Layout,
+    pasts: Sequence[tuple[Any, ...]],
+    states: Sequence[torch.Tensor],
+    keys_only: Callable[..., Any],
+    with_states: Callable[..., Any],
+) -> list[Any]:
+    """Return the layers of a cache: of keys and values, of states, or of both."""
+    layers: list[Any] = []
+    held = dict(zip(layout.attention, pasts, strict=True))
+    for index in range(layout.layers):
+        places = layout.states_of(index)
+        forms, own = [layout.states[place] for place in places], [states[place] for place in places]
+        if index not in held:
+            layers.append(StateLayer(forms, own))
+        elif forms:
+            layers.append(with_states(held[index], forms, own))
+        else:
+            layers.append(keys_only(*held[index]))
+    return layers
+
+
+def _attention_layers(layers: Sequence[Any], layout: Layout | None) -> list[Any]:
+    return list(layers) if layout is None else [layers[index] for index in layout.attention]
 
 
 class CrossCache(EncoderDecoderCache):
@@ -211,6 +273,46 @@ class _SlotLayer(CacheLayerMixin):
         self.keys, self.values = self.keys[indices], self.values[indices]
 
 
+class _SlotStateLayer(_SlotLayer, StateLayer):
+    """A layer's buffers and its states."""
+
+    is_compileable = True
+    is_croppable = False
+
+    def __init__(
+        self,
+        slots: tuple[torch.Tensor, torch.Tensor, SlotNumbers],
+        forms: Sequence[StateForm],
+        states: Sequence[torch.Tensor],
+    ) -> None:
+        StateLayer.__init__(self, forms, states)
+        _SlotLayer.__init__(self, *slots)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        _SlotLayer.reset(self)
+        StateLayer.reset(self)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refuse: earlier states are gone."""
+        StateLayer.crop(self, tokens_to_remove)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Continue sequence `i` from sequence `beam_idx[i]`."""
+        _SlotLayer.reorder_cache(self, beam_idx)
+        StateLayer.reorder_cache(self, beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence several times."""
+        _SlotLayer.batch_repeat_interleave(self, repeats)
+        StateLayer.batch_repeat_interleave(self, repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep some sequences."""
+        _SlotLayer.batch_select_indices(self, indices)
+        StateLayer.batch_select_indices(self, indices)
+
+
 class SlotCache(StaticCache):
     """Keys and values of the tokens so far, for calls of one compiled model.
 
@@ -220,8 +322,10 @@ class SlotCache(StaticCache):
         numbers: how many slots the cache may have.
         dtype: the dtype of the keys and values.
         device: their device.
+        layout: which layers keep what, if some keep states.
     """
 
+    @torch.inference_mode(False)  # so that states can be written both under inference_mode and outside it
     def __init__(
         self,
         shapes: Sequence[tuple[int, int, int]],
@@ -229,6 +333,7 @@ class SlotCache(StaticCache):
         numbers: SlotNumbers,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        layout: Layout | None = None,
     ) -> None:
         slots = numbers.for_tokens(1)
         keys = [(batch, heads, slots, width) for heads, width, _ in shapes]
@@ -236,64 +341,86 @@ class SlotCache(StaticCache):
         self._stacks = SlotStacks([*keys, *values], dtype, device)
         made = self._stacks.buffers
         pairs = zip(made[: len(shapes)], made[len(shapes) :], strict=True)
+        slots_of = [(*pair, numbers) for pair in pairs]
+        self.layout = layout
         # Not StaticCache's own initializer, which makes its own layers.
-        Cache.__init__(self, layers=[_SlotLayer(*pair, numbers) for pair in pairs])
+        if layout is None:
+            Cache.__init__(self, layers=[_SlotLayer(*each) for each in slots_of])
+        else:
+            states = layout.zeros(batch, device)
+            Cache.__init__(self, layers=_layers_of(layout, slots_of, states, _SlotLayer, _SlotStateLayer))
 
     @property
-    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values, by layer."""
-        return [layer.keys for layer in self.layers], [layer.values for layer in self.layers]
+    def _attention(self) -> list[Any]:
+        """The layers that keep keys and values."""
+        return _attention_layers(self.layers, self.layout)
+
+    @property
+    def buffers(self) -> tuple[list[torch.Tensor], ...]:
+        """The keys and the values, by layer; the states, if there are any."""
+        layers = self._attention
+        slots = [layer.keys for layer in layers], [layer.values for layer in layers]
+        return slots if self.layout is None else (*slots, states_in(self.layers, self.layout.states))
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
         """By layer, the number of heads, the width of a key, and the width of a value."""
-        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self.layers]
+        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self._attention]
 
     @property
     def device(self) -> torch.device:
         """The device of the keys and values."""
-        device: torch.device = self.layers[0].keys.device
+        device: torch.device = self._attention[0].keys.device
         return device
 
     @property
     def batch(self) -> int:
         """How many sequences there are."""
-        return int(self.layers[0].batch_size)
+        return int(self._attention[0].batch_size)
 
     @property
     def numbers(self) -> SlotNumbers:
         """How many slots the cache may have."""
-        numbers: SlotNumbers = self.layers[0].numbers
+        numbers: SlotNumbers = self._attention[0].numbers
         return numbers
 
     @property
     def slots(self) -> int:
         """How many slots the cache has now."""
-        return int(self.layers[0].keys.shape[2])
+        return int(self._attention[0].keys.shape[2])
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
         """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
-        for layer in self.layers:
+        layers = self._attention
+        for layer in layers:
             layer.numbers = numbers
         slots = numbers.for_tokens(length)
         if slots <= self.slots:
             return
-        keys, values = self.buffers
+        keys, values = self.buffers[:2]
         self._stacks = SlotStacks.grown([*keys, *values], slots)
         made = self._stacks.buffers
-        for layer, key, value in zip(self.layers, made[: len(keys)], made[len(keys) :], strict=True):
+        for layer, key, value in zip(layers, made[: len(keys)], made[len(keys) :], strict=True):
             layer.keys, layer.values = key, value
 
     def forget_all_but(self, length: int) -> None:
         """Set the number of filled slots; later ones are forgotten."""
-        for layer in self.layers:
+        for layer in self._attention:
             layer.length = length
 
-    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
-        """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
-        keys, values = self.buffers
+    def write(self, new: Sequence[Sequence[torch.Tensor]], start: int, count: int) -> None:
+        """Write the keys and values of a call's first `count` tokens to the slots from `start` on.
+
+        Args:
+            new: the keys, the values, and the states, if there are any.
+            start, count: the first slot to write, and the number of tokens.
+        """
+        keys, values, *states = self.buffers
         self._stacks.write([*keys, *values], [*new[0], *new[1]], start, count)
-        for layer in self.layers:
+        if states:
+            for state, made in zip(states[0], new[2], strict=True):
+                state.copy_(made)
+        for layer in self._attention:
             layer.length = start + count
 
 

@@ -14,7 +14,7 @@ from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.generation_cost import GenerationCost, PhaseCost
 from torchport.records.generation_coverage import GenerationCoverage
-from torchport.records.generation_form import GenerationForm, MaskSpec
+from torchport.records.generation_form import GenerationForm, MaskSpec, StateForm
 from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
