@@ -44,6 +44,14 @@ class CallChecks:
             raise refuse_property(target, "sums", sums)
         self.sums: list[str] = sums
 
+    def example(self, inputs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+        """Return random arguments that pass the check of integers: numbers around 0, and 0 and 1."""
+        generator = torch.Generator().manual_seed(0)
+        made = [_random(spec, generator) for spec in inputs]
+        for index, low, high in self._ranges:
+            made[index].clamp_(low, high)
+        return made
+
     def before(self, arguments: Sequence[torch.Tensor]) -> None:
         """Reject integers that the device would truncate, or that index out of bounds.
 
@@ -79,3 +87,10 @@ class CallChecks:
             raise OutOfRange("a value inside the model is not finite, or so large that others could overflow")
         if any(result.is_floating_point() and result.isnan().any() for result in results):
             raise GaveNaN(results)
+
+
+def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(spec.shape, generator=generator).to(dtype)
+    return torch.randint(0, 2, spec.shape, generator=generator).to(dtype)

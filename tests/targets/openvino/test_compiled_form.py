@@ -14,6 +14,7 @@ from torchport.errors import PackageError
 from torchport.packaging.embed_compiled import embed_compiled
 from torchport.packaging.load_model import read_package
 from torchport.targets import Artifact
+from torchport.targets.openvino import load
 
 X = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -62,6 +63,51 @@ def test_a_package_holds_it_and_loading_uses_it(model, tmp_path):
     form = read_package(tmp_path / "with.pt2").programs[0].record.islands[0].properties["compiled"]
     assert form["bytes"] < 30_000  # it contains none of the 156,000 bytes of weights
     assert form["made_for"]["device"] == "CPU"
+
+
+SLICES = {
+    "the last": lambda x, y: torch.cat([x, y], -1)[..., -3:].sum(-1),
+    "all but the first": lambda x, y: x[:, 1:] * y[:, 1:],
+    "every second": lambda x, y: (x[:, :, 1::2] + y[:, :, 1::2]).relu(),
+    "rolled": lambda x, y: (x * y).roll((1, -2), (1, 2)).sum(1),
+}
+
+
+@pytest.mark.parametrize("slices", SLICES.values(), ids=SLICES)
+def test_slices_that_go_on_to_the_end_are_the_same_from_a_file(slices, tmp_path):
+    """Their end is torch's largest integer, of which OpenVINO's import took the lower half."""
+
+    class Sliced(nn.Module):
+        def forward(self, x, y):
+            return slices(x, y)
+
+    x, y = torch.randn(2, 3, 5, 4)
+    compiled = torchport.compile(Sliced(), (x, y))
+    torchport.save(compiled, tmp_path / "net.pt2")
+    loaded = torchport.load(tmp_path / "net.pt2")
+    assert compiled.coverage.complete
+    assert [runner.imported for runner in islands(loaded)] == [True]
+    torch.testing.assert_close(loaded(x, y), slices(x, y))
+
+
+def test_a_form_that_is_imported_as_another_model_is_left_out(model, tmp_path, monkeypatch, caplog):
+    original = load.import_compiled
+
+    def import_another(artifact, device, config):
+        found = original(artifact, device, config)
+        if found is not None:  # as if the import lost something
+            weights = artifact.payload.copy()
+            weights[: artifact.properties["weights_bytes"]] = 0
+            found = original(Artifact(weights, artifact.properties), device, config)
+        return found
+
+    monkeypatch.setenv("TORCHPORT_TRUST_COMPILED_FORM", "1")
+    monkeypatch.setattr(load, "import_compiled", import_another)
+    torchport.save(torchport.compile(model, (X,)), tmp_path / "net.pt2")
+    assert "as another model" in caplog.text
+    loaded = torchport.load(tmp_path / "net.pt2")
+    assert [runner.imported for runner in islands(loaded)] == [False]
+    torch.testing.assert_close(loaded(X), model(X))
 
 
 def test_a_traced_model_holds_it_too(model, tmp_path):

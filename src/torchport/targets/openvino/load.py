@@ -24,7 +24,7 @@ from torchport.targets.openvino.ir_check import MOST_XML, check_ir
 from torchport.targets.openvino.library import core, element_types, openvino
 from torchport.targets.openvino.options import OpenVinoOptions
 from torchport.targets.openvino.request import Request, all_in_memory
-from torchport.targets.target import Artifact, Meanwhile, Runner
+from torchport.targets.target import Artifact, Meanwhile, OutOfRange, Runner
 
 _log = logging.getLogger(__name__)
 
@@ -167,7 +167,26 @@ def embed(artifact: Artifact, runner: Runner, options: OpenVinoOptions) -> Artif
     compiled = runner.compiled
     if not compiled.may_export:
         return artifact
-    return add_compiled(artifact, compiled.model, options.device, compile_config(options))
+    made = add_compiled(artifact, compiled.model, options.device, compile_config(options))
+    if made is not artifact and not _is_same_when_imported(made, runner, options):
+        _log.warning(
+            "OpenVINO imports its compiled form as another model, so the file has the portable form only"
+        )
+        return artifact
+    return made
+
+
+def _is_same_when_imported(artifact: Artifact, runner: _Island, options: OpenVinoOptions) -> bool:
+    """Whether an artefact's compiled form gives the results of the model that it was made from."""
+    from torchport.verification import compare  # not needed to load and run islands
+
+    arguments = runner.example()
+    try:
+        imported = load(artifact, *runner.specs, options)
+        return compare(imported(arguments), runner(arguments)).ok
+    except (TargetError, OutOfRange) as error:
+        _log.info("the compiled form cannot be compared: %s", error)
+        return False
 
 
 class _Island:
@@ -186,6 +205,7 @@ class _Island:
         taken: TakenMemory | None = None,
     ) -> None:
         self.compiled = compiled
+        self.specs = inputs, outputs
         self._taken = taken
         self._compiling = threading.Lock()
         self._kept = artifact.payload
@@ -204,6 +224,10 @@ class _Island:
     def imported(self) -> bool:
         """Whether the model was imported from the artefact's compiled form."""
         return self.compiled.imported
+
+    def example(self) -> list[torch.Tensor]:
+        """Return random arguments that the island takes."""
+        return self._checks.example(self.specs[0])
 
     def __call__(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the island once."""
