@@ -9,10 +9,19 @@ from typing import Any
 
 import torch
 from transformers import cache_utils
-from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
 
 from torchport.errors import CompileError
-from torchport.generation.recurrent_states import Layout, state_forms
+from torchport.generation.past_cache import PastCache
+from torchport.generation.pieces import SlotNumbers
+from torchport.generation.recurrent_states import Layout, state_forms, states_in
+from torchport.generation.slot_cache import SlotCache
 from torchport.records import GenerationForm
 
 _ATTENTION = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -56,7 +65,12 @@ def form_from_file(form: GenerationForm) -> CacheForm:
 
 
 def find_cache_form(
-    run: Callable[[torch.Tensor, DynamicCache], object], config: Any, name: str, *, may_hold_states: bool = False
+    run: Callable[[torch.Tensor, Cache], object],
+    config: Any,
+    name: str,
+    *,
+    may_hold_states: bool = False,
+    device: torch.device | str = "cpu",
 ) -> CacheForm:
     """Return the form of a model's cache.
 
@@ -65,9 +79,11 @@ def find_cache_form(
         config: the model's config.
         name: the model's name in messages.
         may_hold_states: whether recurrent states are supported.
+        device: the model's device.
 
     Raises:
-        CompileError: the model keeps no keys and values, or more than those and recurrent states.
+        CompileError: the model keeps no keys and values, or more than those and recurrent states; or these
+            differ if a prompt is run in pieces.
     """
     config = config.get_text_config(decoder=True)
     one, two = DynamicCache(config=config), DynamicCache(config=config)
@@ -82,7 +98,34 @@ def find_cache_form(
     is_causal = all(_is_beginning(*pair) for pair in pairs)
     kept = [tensor.dtype for layer in layers for tensor in (layer.keys, layer.values)]
     shapes = [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in layers]
-    return CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal, layout)
+    form = CacheForm(shapes, functools.reduce(torch.promote_types, kept), is_causal, layout)
+    if layout is not None and not _continues(run, form, layout, config, device):
+        raise CompileError(
+            "the model's recurrent states are not those of the whole prompt if it is run in pieces",
+            where=name,
+            remedy="generate with the model itself",
+        )
+    return form
+
+
+def _continues(
+    run: Callable[[torch.Tensor, Cache], object],
+    form: CacheForm,
+    layout: Layout,
+    config: Any,
+    device: torch.device | str,
+) -> bool:
+    """Whether a few tokens leave the same states at once and, from states of zeros, in two pieces."""
+    whole = DynamicCache(config=config)
+    run(torch.tensor([[1, 0, 1]]), whole)
+    cache = SlotCache(form.shapes, 1, SlotNumbers(4), form.dtype, device, layout)
+    for start, ids in ((0, [[1]]), (1, [[0, 1]])):
+        keys, values, states = cache.buffers
+        past = PastCache(keys, values, torch.tensor(start, device=device), 0, layout, states)
+        run(torch.tensor(ids), past)
+        cache.write(past.new, start, len(ids[0]))
+    expected = states_in(whole.layers, layout.states)
+    return all(map(_is_close, states_in(cache.layers, layout.states), expected))
 
 
 def what_else_is_kept(cache: DynamicCache, *, with_states: bool = False) -> str:
@@ -123,8 +166,13 @@ def _is_beginning(one: Any, two: Any) -> bool:
     for short, long in ((one.keys, two.keys), (one.values, two.values)):
         if long.shape[2] != short.shape[2] + 1:  # a full sliding window
             continue
-        most = max(_LEAST, _STEPS * torch.finfo(short.dtype).eps)
-        short, first = short.double(), long[:, :, :1].double()
-        if (short - first).abs().max() > most * short.abs().max():
+        if not _is_close(long[:, :, :1], short):
             return False
     return True
+
+
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether what a model keeps is the same but for rounding."""
+    most = max(_LEAST, _STEPS * torch.finfo(expected.dtype).eps)
+    found, expected = found.double(), expected.double()
+    return not bool((found - expected).abs().max() > most * expected.abs().max())

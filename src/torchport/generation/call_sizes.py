@@ -41,8 +41,8 @@ def vary(args: Sequence[Any], sizes: CallSizes, tokens: int, slots: int = 0) -> 
     """
     width = Dim("tokens", min=1, max=sizes.tokens)
     length = Dim("slots", min=sizes.least_slots, max=sizes.slots) if sizes.slots else None
-    ids, given, _, _, keys, values, *states = args
-    start = int(args[2])
+    _, given, first, _, keys, values, *states = args
+    start = int(first)
     past = None if length is None else {2: length}
     open_dims = (
         {1: width},

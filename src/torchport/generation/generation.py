@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
@@ -26,11 +26,13 @@ from torchport.generation.model_inputs import (
     refuse_empty_sequences,
     unsupported_argument,
 )
+from torchport.generation.past_cache import PastCache
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
+from torchport.generation.prepared_masks import first_mask, last_mask
 from torchport.generation.recurrent_states import Layout
 from torchport.generation.shells import cached_call, forward_of, keeps_logits, method_like, shell_of
-from torchport.generation.slot_cache import PastCache, SlotCache, cut_attentions
+from torchport.generation.slot_cache import SlotCache, cut_attentions
 from torchport.generation.switched_positions import is_switched, switching_lengths
 from torchport.records import GenerationForm, MaskSpec
 from torchport.runtime.eager_fallback import EagerFallback
@@ -229,7 +231,10 @@ class Generation:
         if not isinstance(cache, SlotCache) or cache.numbers.most != self._max_length:
             return False
         form = self._cache_form()
-        return (cache.shapes, cache.layout) == (list(form.shapes), form.layout) and cache.device == self._device
+        return (cache.shapes, cache.layout) == (
+            list(form.shapes),
+            form.layout,
+        ) and cache.device == self._device
 
     def new_cache(self, batch: int) -> SlotCache:
         """Return an empty cache for a number of sequences."""
@@ -242,7 +247,7 @@ class Generation:
 
         Two, unless only whole pieces are run as pieces; then as many as fit before a step.
         """
-        return 2 if self._cache_form().layout is None else min(self._width, self._max_length - 1)
+        return 2 if self._cache_form().layout is None else min(self._width, self._max_length - 2)
 
     @property
     def _device(self) -> torch.device:
@@ -264,7 +269,9 @@ class Generation:
 
     def _find_form(self) -> CacheForm:
         """Run the model on a few tokens to find the form of its cache."""
-        form = find_cache_form(self._run_tokens, self._model.config, self._name, may_hold_states=True)
+        form = find_cache_form(
+            self._run_tokens, self._model.config, self._name, may_hold_states=True, device=self._device
+        )
         if not form.is_causal:
             raise CompileError(
                 "what the model caches for a token depends on the tokens after it, so a prompt cannot be "
@@ -274,35 +281,22 @@ class Generation:
             )
         return form
 
-    def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
+    def _run_tokens(self, ids: torch.Tensor, cache: Cache) -> None:
         self._forward(self._model, input_ids=ids.to(self._device), past_key_values=cache, use_cache=True)
 
     def _mask_form(self, slots: int) -> MaskForm:
         """Return how transformers prepares masks for this model; asks it once for each dtype."""
         dtype = self._model.dtype
         if dtype not in self._masks:
-            self._masks[dtype] = self._prepare_one_mask()
+            self._masks[dtype] = first_mask(self._loop(), self.new_cache(1))
         has_states = self._cache_form().layout is not None
         return MaskForm(self._masks[dtype], slots, self._device, has_states=has_states)
 
     def _loses_padding(self, mask: object) -> bool:
-        """Whether recurrent states would take in padding, since the masks that are prepared do not show it."""
+        """Whether recurrent states would take in padding, since the prepared masks do not show it."""
         if self._cache_form().layout is None or not isinstance(mask, torch.Tensor) or mask.bool().all():
             return False
         return not self._mask_form(0).marks_tokens
-
-    def _prepare_one_mask(self) -> object:
-        """Return the masks of a token, or of padding and a token where only padding brings some about."""
-        padding = int(self._cache_form().layout is not None)
-        ids = torch.ones(1, 1 + padding, dtype=torch.long, device=self._device)
-        prepared = self._loop().prepare_inputs_for_generation(
-            ids,
-            past_key_values=self.new_cache(1),
-            attention_mask=ids.cumsum(1) - padding,
-            position_ids=ids.cumsum(1) - 1,
-            use_cache=True,
-        )
-        return prepared.get(MASK)
 
     def describe(self, positions: bool) -> GenerationForm:
         """Describe how to call the compiled calls without the model.
@@ -330,23 +324,9 @@ class Generation:
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
         if self._cache_form().layout is not None:
             return {}, "the model keeps recurrent states"
-        return describe_masks(self._prepared_mask, self._max_length)
-
-    def _prepared_mask(self, length: int) -> object:
-        """Return the mask that transformers prepares for the last of `length` tokens."""
-        cache = self.new_cache(1)
-        cache.make_room(length, SlotNumbers(self._max_length))
-        cache.forget_all_but(length - 1)
-        ids = torch.ones(1, length, dtype=torch.long, device=self._device)
-        prepared = self._loop().prepare_inputs_for_generation(
-            ids,
-            next_sequence_length=1,
-            past_key_values=cache,
-            attention_mask=ids,
-            position_ids=torch.tensor([[length - 1]], device=self._device),
-            use_cache=True,
+        return describe_masks(
+            lambda length: last_mask(self._loop(), self.new_cache(1), length), self._max_length
         )
-        return prepared.get(MASK)
 
     @torch.no_grad()
     def forward(
@@ -383,8 +363,9 @@ class Generation:
             return "generate calls the model without a cache or without tokens"
         if not isinstance(cache, SlotCache):
             return (
-                f"generate uses a {type(cache).__name__}, not the compiled model's cache, which needs a token "
-                "in each sequence that the attention mask does not hide, and recurrent states that ignore padding"
+                f"generate uses a {type(cache).__name__}, not the compiled model's cache, which needs a "
+                "token in each sequence that the attention mask does not hide, and recurrent states that "
+                "take in no padding"
             )
         count, start = ids.shape[1], cache.get_seq_length()
         is_whole = count <= self._width <= self._max_length - start and (logits_to_keep or count) == 1

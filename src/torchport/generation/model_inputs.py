@@ -81,8 +81,8 @@ class MaskForm:
         prepared: the mask that transformers prepared for one token.
         slots: the number of slots in the cache.
         device: the device to make masks on.
-        has_states: whether the model keeps recurrent states. A 2D mask then marks which of a call's tokens the
-            states take in; otherwise it marks which slots are no padding.
+        has_states: whether the model keeps recurrent states. A 2D mask then marks which of a call's tokens
+            the states take in; otherwise it marks which slots are no padding.
     """
 
     def __init__(

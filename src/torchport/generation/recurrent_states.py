@@ -1,22 +1,21 @@
-"""Recurrent states, as linear attention and short convolutions keep them: of one size for any number of tokens.
+"""Recurrent states, which linear attention and short convolutions keep: of one size for any prompt.
 
 A model that was given no state starts from zeros, so calls are always given one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import cache_utils
 
-from torchport.records import StateForm
+from torchport.records import STATE_KINDS, StateForm
 
 # Releases of transformers without it have such layers of their own for each model, which are not supported.
 LinearAttentionLayer: Any = getattr(cache_utils, "LinearAttentionLayer", object)
-_KINDS = ("conv", "recurrent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,34 @@ class Layout:
         """How many layers the cache has."""
         return 1 + max((*self.attention, *(state.layer for state in self.states)))
 
+    def make_layers(
+        self,
+        pasts: Sequence[tuple[Any, ...]],
+        states: Sequence[torch.Tensor],
+        keys_only: Callable[..., Any],
+        with_states: Callable[..., Any],
+    ) -> list[Any]:
+        """Return the layers of a cache: of keys and values, of states, or of both.
+
+        Args:
+            pasts: the arguments of each layer of keys and values.
+            states: the states.
+            keys_only: makes a layer of keys and values of its arguments.
+            with_states: makes one that holds states, too, of its arguments, the states' forms and the states.
+        """
+        layers: list[Any] = []
+        held = dict(zip(self.attention, pasts, strict=True))
+        for index in range(self.layers):
+            places = [place for place, state in enumerate(self.states) if state.layer == index]
+            forms, own = [self.states[place] for place in places], [states[place] for place in places]
+            if index not in held:
+                layers.append(StateLayer(forms, own))
+            elif forms:
+                layers.append(with_states(held[index], forms, own))
+            else:
+                layers.append(keys_only(*held[index]))
+        return layers
+
     def zeros(self, batch: int, device: torch.device | str) -> list[torch.Tensor]:
         """Return the states of sequences without tokens."""
         return [
@@ -48,7 +75,7 @@ class Layout:
         return [place for place, state in enumerate(self.states) if state.layer == layer]
 
 
-class StateLayer(LinearAttentionLayer):  # type: ignore[misc]  # see above
+class StateLayer(LinearAttentionLayer):
     """A layer's states, which exist from the beginning.
 
     Args:
@@ -109,9 +136,11 @@ def state_forms(layers: Sequence[object]) -> tuple[StateForm, ...]:
 
 
 def _forms_of(index: int, layer: object) -> Iterator[StateForm]:
-    for kind in _KINDS:
+    for kind in STATE_KINDS:
         held = getattr(layer, f"{kind}_states", None)
-        if isinstance(held, Mapping):  # older releases keep one tensor, and do not continue from several tokens
+        if isinstance(
+            held, Mapping
+        ):  # older releases keep one tensor, and do not continue from several tokens
             for place, state in held.items():
                 if state is not None:
                     dtype = str(state.dtype).removeprefix("torch.")
@@ -121,3 +150,8 @@ def _forms_of(index: int, layer: object) -> Iterator[StateForm]:
 def states_in(layers: Sequence[object], forms: Sequence[StateForm]) -> list[torch.Tensor]:
     """Return the states of some forms that layers hold."""
     return [_states_of_kind(layers[form.layer], form.kind)[form.index] for form in forms]
+
+
+def attention_layers(layers: Sequence[Any], layout: Layout | None) -> list[Any]:
+    """Return the layers that keep keys and values: all, if there is no layout."""
+    return list(layers) if layout is None else [layers[index] for index in layout.attention]

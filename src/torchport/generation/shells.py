@@ -14,8 +14,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from torchport.errors import CompileError
 from torchport.generation.model_inputs import MASK
+from torchport.generation.past_cache import PastCache
 from torchport.generation.recurrent_states import Layout
-from torchport.generation.slot_cache import CrossCache, PastCache
+from torchport.generation.slot_cache import CrossCache
 from torchport.torch_private import before_compiling
 
 

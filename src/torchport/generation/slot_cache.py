@@ -1,163 +1,20 @@
-"""The KV cache: buffers with one slot for each token, which a compiled call reads.
+"""The KV cache that a caller holds from call to call: buffers with one slot for each token.
 
-`SlotCache` is the cache that a caller holds from call to call. `PastCache` is the cache that the model sees
-during a call: it merges the new keys and values with the past ones, writes nothing, and keeps the new ones.
+A compiled call reads it; the model sees a `PastCache`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache, StaticCache
 
 from torchport.generation.pieces import SlotNumbers
-from torchport.generation.recurrent_states import Layout, StateLayer, states_in
+from torchport.generation.recurrent_states import Layout, StateLayer, attention_layers, states_in
 from torchport.generation.slot_stacks import SlotStacks
 from torchport.records import StateForm
-
-
-class _PastLayer(CacheLayerMixin):
-    """A layer's past during one call.
-
-    Args:
-        keys, values: the past, `[batch, heads, slots, width]`.
-        start: the number of filled slots: a tensor, so that one program serves all lengths.
-        most: the maximum number of slots, if the numbers of new tokens and of slots may vary.
-    """
-
-    is_compileable = True
-    is_sliding = False  # the mask implements a sliding window: every token keeps its slot
-
-    def __init__(
-        self,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        start: torch.Tensor,
-        most: int = 0,
-    ) -> None:
-        super().__init__()
-        self.keys, self.values, self.start = keys, values, start
-        self.most = most
-        self.new: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the buffers exist already."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the past with the new keys and values in their slots."""
-        self.new = key_states, value_states
-        self.keys, self.values = self._merge(self.keys, key_states), self._merge(self.values, value_states)
-        return self.keys, self.values
-
-    def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        count, slots = new.shape[2], past.shape[2]
-        new = new.to(past.dtype)  # autocast may give keys and values another dtype
-        if self.most:
-            # There is room, so clamp and remainder change nothing: they show that the indices are in range.
-            places = torch.arange(count, device=past.device) + self.start.clamp(0, self.most - 1)
-            return past.index_copy(2, places % slots, new)
-        places = torch.arange(slots, device=past.device) - self.start
-        inside = (places >= 0) & (places < count)
-        if count > 1:
-            new = new.index_select(2, places.clamp(0, count - 1))
-        return torch.where(inside.view(1, 1, -1, 1), new, past)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of slots that a mask covers, and the first one."""
-        return self.keys.shape[2], 0
-
-    def get_seq_length(self) -> torch.Tensor:
-        """Return how many tokens came before."""
-        return self.start
-
-    def get_max_length(self) -> int:
-        """Return the number of slots."""
-        return int(self.keys.shape[2])
-
-
-class _PastStateLayer(_PastLayer, StateLayer):
-    """A layer's past and its states during one call."""
-
-    is_compileable = True
-    is_croppable = False
-
-    def __init__(
-        self,
-        past: tuple[torch.Tensor, torch.Tensor, torch.Tensor, int],
-        forms: Sequence[StateForm],
-        states: Sequence[torch.Tensor],
-    ) -> None:
-        StateLayer.__init__(self, forms, states)
-        _PastLayer.__init__(self, *past)
-
-
-class PastCache(Cache):
-    """A KV cache for one call of a model, whose new keys, values and states are in `new`.
-
-    Args:
-        keys, values: the past, by layer that keeps any.
-        start: the number of filled slots.
-        most: the maximum number of slots, if the numbers of new tokens and of slots may vary.
-        layout: which layers keep what, if some keep states.
-        states: the states before the call.
-    """
-
-    def __init__(
-        self,
-        keys: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
-        start: torch.Tensor,
-        most: int = 0,
-        layout: Layout | None = None,
-        states: Sequence[torch.Tensor] = (),
-    ) -> None:
-        pasts = [(*pair, start, most) for pair in zip(keys, values, strict=True)]
-        self._layout = layout
-        if layout is None:
-            super().__init__(layers=[_PastLayer(*past) for past in pasts])
-        else:
-            # Copies: some models write to a state in place.
-            own = [state.clone() for state in states]
-            super().__init__(layers=_layers_of(layout, pasts, own, _PastLayer, _PastStateLayer))
-
-    @property
-    def new(self) -> tuple[list[torch.Tensor], ...]:
-        """What the call computed: the keys and the values by layer, empty where there are none; the states."""
-        attention = _attention_layers(self.layers, self._layout)
-        pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in attention]
-        made = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        return made if self._layout is None else (*made, states_in(self.layers, self._layout.states))
-
-
-def _layers_of(
-    layout: Layout,
-    pasts: Sequence[tuple[Any, ...]],
-    states: Sequence[torch.Tensor],
-    keys_only: Callable[..., Any],
-    with_states: Callable[..., Any],
-) -> list[Any]:
-    """Return the layers of a cache: of keys and values, of states, or of both."""
-    layers: list[Any] = []
-    held = dict(zip(layout.attention, pasts, strict=True))
-    for index in range(layout.layers):
-        places = layout.states_of(index)
-        forms, own = [layout.states[place] for place in places], [states[place] for place in places]
-        if index not in held:
-            layers.append(StateLayer(forms, own))
-        elif forms:
-            layers.append(with_states(held[index], forms, own))
-        else:
-            layers.append(keys_only(*held[index]))
-    return layers
-
-
-def _attention_layers(layers: Sequence[Any], layout: Layout | None) -> list[Any]:
-    return list(layers) if layout is None else [layers[index] for index in layout.attention]
 
 
 class CrossCache(EncoderDecoderCache):
@@ -348,12 +205,12 @@ class SlotCache(StaticCache):
             Cache.__init__(self, layers=[_SlotLayer(*each) for each in slots_of])
         else:
             states = layout.zeros(batch, device)
-            Cache.__init__(self, layers=_layers_of(layout, slots_of, states, _SlotLayer, _SlotStateLayer))
+            Cache.__init__(self, layers=layout.make_layers(slots_of, states, _SlotLayer, _SlotStateLayer))
 
     @property
     def _attention(self) -> list[Any]:
         """The layers that keep keys and values."""
-        return _attention_layers(self.layers, self.layout)
+        return attention_layers(self.layers, self.layout)
 
     @property
     def buffers(self) -> tuple[list[torch.Tensor], ...]:
@@ -365,7 +222,9 @@ class SlotCache(StaticCache):
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
         """By layer, the number of heads, the width of a key, and the width of a value."""
-        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self._attention]
+        return [
+            (layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self._attention
+        ]
 
     @property
     def device(self) -> torch.device:

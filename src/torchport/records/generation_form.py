@@ -23,13 +23,16 @@ class MaskSpec(Record):
     window: int = 0
 
 
+STATE_KINDS = ("conv", "recurrent")
+
+
 @dataclass(frozen=True, slots=True)
 class StateForm(Record):
     """A recurrent state of a layer: of one size for any number of tokens.
 
     Args:
         layer: the layer's index.
-        kind: `conv` or `recurrent`.
+        kind: one of `STATE_KINDS`: of a short convolution, or of linear attention.
         index: which of the layer's states of that kind it is.
         shape: its shape for one sequence.
         dtype: torch's name for its dtype.

@@ -25,6 +25,7 @@ from torchport.targets.openvino.int4_weights import stack_halves
 from torchport.targets.openvino.ir_check import check_ir
 from torchport.targets.openvino.library import element_types, openvino
 from torchport.targets.openvino.nan_walk import Watch
+from torchport.targets.openvino.narrow_integers import narrow_integers
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.scalar_reshapes import squeeze_to_scalars
 from torchport.targets.openvino.watches import add_sums, find_watches
@@ -121,6 +122,7 @@ def _convert(island: Island) -> Any:
         frontend_parts["simplify"](model, cf=False, smart_reshape=False)
         copy_rows(model)
         squeeze_to_scalars(model)
+        narrow_integers(model)
         complete_grids(model)
         truncate_conversions(model)
         place_conversions(model, is_open=island.sizes is not None)

@@ -1,7 +1,7 @@
 """Limits constants to 32 bits, in which OpenVINO computes integers.
 
-torch writes the largest 64-bit integer for the end of an open slice. OpenVINO takes the nearest 32-bit integer
-when it compiles a model, but the lower half of the bits, -1, when it imports a compiled form.
+torch writes the largest 64-bit integer for the end of a slice that goes on to the end. OpenVINO makes it the
+nearest 32-bit integer when it compiles a model, but its lower half, -1, when it imports a compiled form.
 """
 
 from __future__ import annotations
