@@ -158,6 +158,9 @@ class EncoderDecoderGeneration(Generation):
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
         return {}, "it has an encoder"
 
+    def _loses_padding(self, mask: object) -> bool:
+        return False  # a decoder with recurrent states is refused
+
     def _prepare_one_mask(self) -> object:
         one = torch.ones(1, 1, dtype=torch.long, device=self._device)
         prepared = self._loop().prepare_inputs_for_generation(

@@ -288,9 +288,12 @@ class Generation:
         """Return how transformers prepares masks for this model; asks it once for each dtype."""
         dtype = self._model.dtype
         if dtype not in self._masks:
-            self._masks[dtype] = first_mask(self._loop(), self.new_cache(1))
+            self._masks[dtype] = self._prepare_one_mask()
         has_states = self._cache_form().layout is not None
         return MaskForm(self._masks[dtype], slots, self._device, has_states=has_states)
+
+    def _prepare_one_mask(self) -> object:
+        return first_mask(self._loop(), self.new_cache(1))
 
     def _loses_padding(self, mask: object) -> bool:
         """Whether recurrent states would take in padding, since the prepared masks do not show it."""
