@@ -15,6 +15,8 @@ CAUSAL = """
     gpt_bigcode smollm3 deepseek_v3 helium ctrl exaone4
 """.split()
 ENCODER_DECODER = ["bart", "t5", "mbart", "pegasus", "marian", "mt5"]
+# With recurrent states besides keys and values. Their programs for pieces of prompts take minutes to build.
+HYBRID = ["qwen3_next", "qwen3_5_text", "falcon_h1", "nemotron_h", "olmo_hybrid"]
 # A token's experts depend on values, so the products of experts stay on the host.
 MIXTURES = {"qwen2_moe", "mixtral", "deepseek_v3"}
 NEW = 64
@@ -42,6 +44,17 @@ def test_causal_models(name):
     ids = torch.randint(3, 400, (1, 37))
     _assert_same(compiled, model, ids, torch.ones_like(ids))
     _assert_same(compiled, model, *padded_batch(12, 400))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", HYBRID)
+def test_models_with_recurrent_states(name):
+    model = small_causal(name)
+    compiled = torchport.compile(model, (torch.ones(1, 4, dtype=torch.long),), max_length=128)
+    ids = torch.randint(3, 400, (1, 37))
+    _assert_same(compiled, model, ids, torch.ones_like(ids))
+    _assert_same(compiled, model, *padded_batch(12, 400))
+    assert compiled.fallbacks.fallbacks == 0
 
 
 @pytest.mark.parametrize("name", marked("encoder-decoder", ENCODER_DECODER, 0))

@@ -34,7 +34,7 @@ def explain_generation(
         model: a transformers model that generates.
         target: the target's name.
         options: the target's options.
-        prompt: the inputs of `generate`, such as `{"input_features": …}`; by default four tokens.
+        prompt: the inputs of `generate`, such as `{"input_features": …}`; by default a few tokens.
         max_length: the maximum number of tokens in a sequence; 512 by default.
         name: the model's name in the record.
 
@@ -72,7 +72,9 @@ def explain_generation(
 
     form = _form(model, length, where) if _is_without_values(model) else None
     generation = make_generation(model, explaining, max_length=length, name=where, form=form)
-    inputs: Mapping[str, Any] = prompt or _prompt(model, min(_PROMPT, length - 2), where)
+    inputs = prompt
+    if inputs is None:
+        inputs = _prompt(model, min(max(_PROMPT, generation.prompt_example), length - 2), where)
     generation.generate(**inputs, max_new_tokens=2, min_new_tokens=2, do_sample=False, num_beams=1)
     return GenerationCoverage(where, target, length, found)
 

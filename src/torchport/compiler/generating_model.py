@@ -113,7 +113,7 @@ class GeneratingModel(CompiledModel):
         """
         example = example_prompt(self.original, *self._examples)
         if self.original.main_input_name == "input_ids":
-            example = example[:, -1:].repeat(1, 2)  # a piece of a prompt, not a step
+            example = example[:, -1:].repeat(1, self.generation.prompt_example)  # a piece, not a step
         if batch is not None:
             example = example[:1].expand(batch, *example.shape[1:]).contiguous()
         wanted = {"max_new_tokens": 2, "min_new_tokens": 2, "do_sample": False, **_PLAINLY}

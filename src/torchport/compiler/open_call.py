@@ -54,7 +54,7 @@ class OpenCall(CompiledModel):
 
     def _slots_tried(self, args: Sequence[Any]) -> int:
         """Return how many slots a program is tried with: the maximum, unless that takes too much memory."""
-        of_one: int = sum(past[:, :, 0].numel() for past in (*args[-2], *args[-1]))
+        of_one: int = sum(past[:, :, 0].numel() for past in (*args[4], *args[5]))
         return min(self._sizes.slots, max(self._sizes.least_slots, _MOST_TRIED // max(of_one, 1)))
 
     def _build_for_all_sizes(self, args: Sequence[Any]) -> Specialised:

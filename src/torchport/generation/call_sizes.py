@@ -41,35 +41,37 @@ def vary(args: Sequence[Any], sizes: CallSizes, tokens: int, slots: int = 0) -> 
     """
     width = Dim("tokens", min=1, max=sizes.tokens)
     length = Dim("slots", min=sizes.least_slots, max=sizes.slots) if sizes.slots else None
-    ids, given, start, last, keys, values = args
+    _, given, first, _, keys, values, *states = args
+    start = int(first)
     past = None if length is None else {2: length}
     open_dims = (
         {1: width},
-        {name: _varying(value, width, length, name == MASK) for name, value in given.items()},
+        {name: _varying(value, width, length, name == MASK, bool(states)) for name, value in given.items()},
         None,
         None,
         [past] * len(keys),
         [past] * len(values),
+        *([None] * len(each) for each in states),
     )
     wanted = {width: tokens} | ({length: slots} if length is not None and slots else {})
-    example = [
-        _resized(value, dims, wanted)
-        for value, dims in zip((ids, given, start, last, keys, values), open_dims, strict=True)
-    ]
+    example = [_resized(value, dims, wanted) for value, dims in zip(args, open_dims, strict=True)]
     example[1] = {
-        name: _without_later_slots(value, int(start) + tokens) if name == MASK else value
+        name: _without_later_slots(value, start + tokens) if name == MASK else value
         for name, value in example[1].items()
     }
     return tuple(example), open_dims
 
 
-def _varying(value: object, width: object, length: object, is_mask: bool) -> Any:
-    """Return the dynamic dimensions of an argument: those over a call's tokens, or over slots."""
+def _varying(value: object, width: object, length: object, is_mask: bool, has_states: bool) -> Any:
+    """Return the dynamic dimensions of an argument: those over a call's tokens, or over slots.
+
+    Where there are recurrent states, a 2D mask is over the call's tokens: which of them the states ignore.
+    """
     if isinstance(value, Mapping):
-        return {name: _varying(inner, width, length, is_mask) for name, inner in value.items()}
+        return {name: _varying(inner, width, length, is_mask, has_states) for name, inner in value.items()}
     if not isinstance(value, torch.Tensor):
         return None
-    if not is_mask:
+    if not is_mask or (has_states and value.dim() == 2):
         return {value.dim() - 1: width}
     over_slots = {} if length is None else {value.dim() - 1: length}
     return ({2: width} if value.dim() == 4 else {}) | over_slots or None

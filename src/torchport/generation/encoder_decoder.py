@@ -20,9 +20,10 @@ from torchport.generation.model_inputs import (
     refuse_empty_sequences,
     unsupported_argument,
 )
+from torchport.generation.past_cache import PastCache
 from torchport.generation.pieces import SlotNumbers, check_room
 from torchport.generation.shells import decoder_call, encoder_call, method_like, shell_of
-from torchport.generation.slot_cache import CrossCache, PastCache, SlotCache, cut_attentions
+from torchport.generation.slot_cache import CrossCache, SlotCache, cut_attentions
 from torchport.records import MaskSpec
 
 _DECODER_MASK = "decoder_attention_mask"
@@ -129,6 +130,11 @@ class EncoderDecoderGeneration(Generation):
     def _check_cache(self, cache: object, batch: int) -> None:
         super()._check_cache(cache.self_attention_cache if isinstance(cache, CrossCache) else cache, batch)
 
+    @property
+    def prompt_example(self) -> int:
+        """How many tokens a prompt needs for everything that `generate` needs to be compiled."""
+        return 2
+
     def _find_form(self) -> CacheForm:
         # A decoder may be non-causal: only calls of several tokens fall back to eager torch; most have one.
         return find_cache_form(self._run_tokens, self._model.config, self._name)
@@ -151,6 +157,9 @@ class EncoderDecoderGeneration(Generation):
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
         return {}, "it has an encoder"
+
+    def _loses_padding(self, mask: object) -> bool:
+        return False  # a decoder with recurrent states is refused
 
     def _prepare_one_mask(self) -> object:
         one = torch.ones(1, 1, dtype=torch.long, device=self._device)
@@ -248,7 +257,8 @@ class EncoderDecoderGeneration(Generation):
         own: SlotCache = cache.self_attention_cache
         start = own.get_seq_length()
         check_room(own, start + ids.shape[1], self._name)
-        past = PastCache(*own.buffers, torch.tensor(start, device=own.device))
+        keys, values = own.buffers
+        past = PastCache(keys, values, torch.tensor(start, device=own.device))
         seen = CrossCache(past, *cache.cross)
         if self._pads and cache.is_updated:  # the cross-attention keys and values may be padded
             padded = cache.cross[0][0].shape[2]

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from torchport.capture import buffers_kept
 from torchport.errors import CompileError, RuntimeRefusal
-from torchport.generation.cache_form import CacheForm, find_cache_form
+from torchport.generation.cache_form import CacheForm, find_cache_form, form_from_file
 from torchport.generation.call_sizes import CallSizes, FixedSizes
 from torchport.generation.model_inputs import (
     MASK,
@@ -26,10 +26,13 @@ from torchport.generation.model_inputs import (
     refuse_empty_sequences,
     unsupported_argument,
 )
+from torchport.generation.past_cache import PastCache
 from torchport.generation.pieces import Pieces, SlotNumbers, check_room
 from torchport.generation.plain_masks import describe_masks
+from torchport.generation.prepared_masks import first_mask, last_mask
+from torchport.generation.recurrent_states import Layout
 from torchport.generation.shells import cached_call, forward_of, keeps_logits, method_like, shell_of
-from torchport.generation.slot_cache import PastCache, SlotCache, cut_attentions
+from torchport.generation.slot_cache import SlotCache, cut_attentions
 from torchport.generation.switched_positions import is_switched, switching_lengths
 from torchport.records import GenerationForm, MaskSpec
 from torchport.runtime.eager_fallback import EagerFallback
@@ -77,8 +80,9 @@ class Generation:
         self._name = name
         self._forward = forward_of(model)
         self._lock = threading.Lock()
-        self._form = None if form is None else CacheForm(form.layers, getattr(torch, form.dtype))
+        self._form = None if form is None else form_from_file(form)
         self._forms: dict[object, CacheForm] = {}
+        self._layout: Layout | None = None if self._form is None else self._form.layout
         self._switches = switching_lengths(model)
         self._has_weights = form is None
         self._keeps = keeps_logits(model)
@@ -97,7 +101,7 @@ class Generation:
         slots = self._max_length if self._numbers.grow else 0
         sizes = CallSizes(self._width, slots, self._numbers.for_tokens(1)) if self._is_open else CallSizes()
         most = self._max_length if self._is_open else 0
-        return [self._compile_call(cached_call(self._model, most), sizes)]
+        return [self._compile_call(cached_call(self._model, most, lambda: self._layout), sizes)]
 
     @property
     def fallbacks(self) -> EagerFallback:
@@ -178,7 +182,7 @@ class Generation:
         if given is None:
             if config.use_cache is False:
                 return
-            if empty_sequences(model_kwargs.get(MASK)):
+            if empty_sequences(model_kwargs.get(MASK)) or self._loses_padding(model_kwargs.get(MASK)):
                 getattr(type(self._model), _PREPARE_CACHE)(loop, config, model_kwargs, *args)
                 return
             model_kwargs["past_key_values"] = self._cache_for(batch, model_kwargs)
@@ -226,12 +230,24 @@ class Generation:
         """Whether a cache fits this model."""
         if not isinstance(cache, SlotCache) or cache.numbers.most != self._max_length:
             return False
-        return cache.shapes == list(self._cache_form().shapes) and cache.device == self._device
+        form = self._cache_form()
+        return (cache.shapes, cache.layout) == (
+            list(form.shapes),
+            form.layout,
+        ) and cache.device == self._device
 
     def new_cache(self, batch: int) -> SlotCache:
         """Return an empty cache for a number of sequences."""
         form = self._cache_form()
-        return SlotCache(form.shapes, batch, self._numbers, form.dtype, self._device)
+        return SlotCache(form.shapes, batch, self._numbers, form.dtype, self._device, form.layout)
+
+    @property
+    def prompt_example(self) -> int:
+        """How many tokens a prompt needs for everything that `generate` needs to be compiled.
+
+        Two, unless only whole pieces are run as pieces; then as many as fit before a step.
+        """
+        return 2 if self._cache_form().layout is None else min(self._width, self._max_length - 2)
 
     @property
     def _device(self) -> torch.device:
@@ -248,11 +264,14 @@ class Generation:
             if key not in self._forms:
                 with buffers_kept(self._model), torch.no_grad():
                     self._forms[key] = self._find_form()
+                self._layout = self._forms[key].layout
             return self._forms[key]
 
     def _find_form(self) -> CacheForm:
         """Run the model on a few tokens to find the form of its cache."""
-        form = find_cache_form(self._run_tokens, self._model.config, self._name)
+        form = find_cache_form(
+            self._run_tokens, self._model.config, self._name, may_hold_states=True, device=self._device
+        )
         if not form.is_causal:
             raise CompileError(
                 "what the model caches for a token depends on the tokens after it, so a prompt cannot be "
@@ -262,7 +281,7 @@ class Generation:
             )
         return form
 
-    def _run_tokens(self, ids: torch.Tensor, cache: DynamicCache) -> None:
+    def _run_tokens(self, ids: torch.Tensor, cache: Cache) -> None:
         self._forward(self._model, input_ids=ids.to(self._device), past_key_values=cache, use_cache=True)
 
     def _mask_form(self, slots: int) -> MaskForm:
@@ -270,14 +289,17 @@ class Generation:
         dtype = self._model.dtype
         if dtype not in self._masks:
             self._masks[dtype] = self._prepare_one_mask()
-        return MaskForm(self._masks[dtype], slots, self._device)
+        has_states = self._cache_form().layout is not None
+        return MaskForm(self._masks[dtype], slots, self._device, has_states=has_states)
 
     def _prepare_one_mask(self) -> object:
-        one = torch.ones(1, 1, dtype=torch.long, device=self._device)
-        prepared = self._loop().prepare_inputs_for_generation(
-            one, past_key_values=self.new_cache(1), attention_mask=one, position_ids=one - 1, use_cache=True
-        )
-        return prepared.get(MASK)
+        return first_mask(self._loop(), self.new_cache(1))
+
+    def _loses_padding(self, mask: object) -> bool:
+        """Whether recurrent states would take in padding, since the prepared masks do not show it."""
+        if self._cache_form().layout is None or not isinstance(mask, torch.Tensor) or mask.bool().all():
+            return False
+        return not self._mask_form(0).marks_tokens
 
     def describe(self, positions: bool) -> GenerationForm:
         """Describe how to call the compiled calls without the model.
@@ -298,26 +320,16 @@ class Generation:
             library_only=problem,
             open_width=self._is_open,
             open_slots=self._numbers.grow,
+            states=() if cache.layout is None else cache.layout.states,
+            attention=() if cache.layout is None else cache.layout.attention,
         )
 
     def _describe_masks(self) -> tuple[dict[str, MaskSpec], str]:
-        return describe_masks(self._prepared_mask, self._max_length)
-
-    def _prepared_mask(self, length: int) -> object:
-        """Return the mask that transformers prepares for the last of `length` tokens."""
-        cache = self.new_cache(1)
-        cache.make_room(length, SlotNumbers(self._max_length))
-        cache.forget_all_but(length - 1)
-        ids = torch.ones(1, length, dtype=torch.long, device=self._device)
-        prepared = self._loop().prepare_inputs_for_generation(
-            ids,
-            next_sequence_length=1,
-            past_key_values=cache,
-            attention_mask=ids,
-            position_ids=torch.tensor([[length - 1]], device=self._device),
-            use_cache=True,
+        if self._cache_form().layout is not None:
+            return {}, "the model keeps recurrent states"
+        return describe_masks(
+            lambda length: last_mask(self._loop(), self.new_cache(1), length), self._max_length
         )
-        return prepared.get(MASK)
 
     @torch.no_grad()
     def forward(
@@ -355,7 +367,8 @@ class Generation:
         if not isinstance(cache, SlotCache):
             return (
                 f"generate uses a {type(cache).__name__}, not the compiled model's cache, which needs a "
-                "token in each sequence that the attention mask does not hide"
+                "token in each sequence that the attention mask does not hide, and recurrent states that "
+                "take in no padding"
             )
         count, start = ids.shape[1], cache.get_seq_length()
         is_whole = count <= self._width <= self._max_length - start and (logits_to_keep or count) == 1
@@ -404,7 +417,8 @@ class Generation:
         tokens = ids if ids is not None else arguments["inputs_embeds"]
         check_room(cache, start + tokens.shape[1], self._name)
         cache.make_room(start + tokens.shape[1], cache.numbers)  # the size its masks were prepared for
-        past = PastCache(*cache.buffers, torch.tensor(start, device=cache.device))
+        keys, values, *states = cache.buffers
+        past = PastCache(keys, values, torch.tensor(start, device=cache.device), 0, cache.layout, *states)
         output = run(past_key_values=past, **arguments)
         cache.write(past.new, start, tokens.shape[1])
         cut_attentions(output, cache)

@@ -81,12 +81,28 @@ class MaskForm:
         prepared: the mask that transformers prepared for one token.
         slots: the number of slots in the cache.
         device: the device to make masks on.
+        has_states: whether the model keeps recurrent states. A 2D mask then marks which of a call's tokens
+            the states take in; otherwise it marks which slots are no padding.
     """
 
-    def __init__(self, prepared: object, slots: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        prepared: object,
+        slots: int,
+        device: torch.device | str = "cpu",
+        *,
+        has_states: bool = False,
+    ) -> None:
         self._form = prepared
         self._slots = slots
         self._device = device
+        self._has_states = has_states
+
+    @property
+    def marks_tokens(self) -> bool:
+        """Whether the model gets a mask of the tokens that its recurrent states take in."""
+        forms = self._form.values() if isinstance(self._form, Mapping) else [self._form]
+        return self._has_states and any(isinstance(form, torch.Tensor) and form.dim() == 2 for form in forms)
 
     def piece(self, mask: object, batch: int, start: int, place: int, width: int, count: int) -> object:
         """Return the mask of `count` tokens from `place` on, padded to `width`; `start` tokens are cached."""
@@ -102,6 +118,8 @@ class MaskForm:
                 for key, inner in form.items()
             }
         if isinstance(form, torch.Tensor) and form.dim() == 2:
+            if self._has_states:
+                return self._token_mask(mask, batch, place, count).to(form.dtype)
             return self._padding_mask(mask, batch)
         if not isinstance(mask, torch.Tensor):
             return _causal(batch, start + place, width, self._slots, form).to(self._device)
@@ -109,6 +127,11 @@ class MaskForm:
         if mask.shape[2] > 1:  # not a step, whose token attends to itself
             rows = _fill_empty_rows(rows, start + place + count)
         return _padded(rows.expand(batch, *rows.shape[1:]), 2, width).contiguous()
+
+    def _token_mask(self, mask: object, batch: int, place: int, count: int) -> torch.Tensor:
+        if not isinstance(mask, torch.Tensor):  # transformers leaves it out where there is no padding
+            return torch.ones(batch, count, device=self._device)
+        return mask[:, place : place + count].expand(batch, -1).contiguous()
 
     def _padding_mask(self, mask: object, batch: int) -> torch.Tensor:
         present = torch.ones(batch, self._slots, dtype=torch.long, device=self._device)

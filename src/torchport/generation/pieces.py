@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,8 +42,8 @@ class Slots(Protocol):
     """A KV cache: buffers with one slot for each token."""
 
     @property
-    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values, by layer."""
+    def buffers(self) -> tuple[list[torch.Tensor], ...]:
+        """The keys and the values, by layer; the recurrent states, if there are any."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Slots(Protocol):
         """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
         ...
 
-    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
+    def write(self, new: Sequence[Sequence[torch.Tensor]], start: int, count: int) -> None:
         """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
         ...
 
@@ -71,7 +71,8 @@ class Pieces:
     Args:
         call: the compiled call; see `shells.cached_call`.
         width: how many tokens of a prompt a call takes.
-        is_open: whether it takes fewer as well; otherwise pieces are padded.
+        is_open: whether it takes fewer as well; otherwise pieces are padded, unless the cache holds recurrent
+            states, which padding would change: then the rest of a prompt is run token by token.
         keeps: whether a call returns the logits of one token only.
         name: the model's name in messages.
     """
@@ -112,7 +113,8 @@ class Pieces:
         logits: list[torch.Tensor] = []
         while place < total:
             left = single - place if place < single else 1
-            width = self._width if left > 1 and start + place + self._width <= cache.slots else 1
+            least = 2 if len(cache.buffers) == 2 else self._width
+            width = self._width if left >= least and start + place + self._width <= cache.slots else 1
             if self._is_open:
                 width = min(left, self._width)
             count = min(left, width)
@@ -122,14 +124,14 @@ class Pieces:
                 if given.get(key) is not None
             }
             inputs[MASK] = masks.piece(given.get(MASK), batch, start, place, width, count)
-            row, keys, values = self._call(
+            row, *new = self._call(
                 piece_per_token(ids, batch, place, width, count),
                 inputs,
                 torch.tensor(start + place, device=ids.device),
                 torch.tensor([count - 1], device=ids.device),
                 *cache.buffers,
             )
-            cache.write((keys, values), start + place, count)
+            cache.write(new, start + place, count)
             logits.append(row if self._keeps else row[:, :count])
             place += count
         return torch.cat(logits, 1)[:, -wanted:] if len(logits) > 1 else logits[0][:, -wanted:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class KeyValueCache:
         """The keys and the values, by layer."""
         return self.keys, self.values
 
-    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
+    def write(self, new: Sequence[Sequence[torch.Tensor]], start: int, count: int) -> None:
         """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
         self._stacks.write([*self.keys, *self.values], [*new[0], *new[1]], start, count)
         self.length = start + count

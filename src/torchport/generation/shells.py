@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from torchport.errors import CompileError
 from torchport.generation.model_inputs import MASK
-from torchport.generation.slot_cache import CrossCache, PastCache
+from torchport.generation.past_cache import PastCache
+from torchport.generation.recurrent_states import Layout
+from torchport.generation.slot_cache import CrossCache
 from torchport.torch_private import before_compiling
 
 
@@ -76,16 +78,19 @@ def _call_of(model: nn.Module, call: Callable[..., object]) -> nn.Module:
     return made
 
 
-def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
+def cached_call(
+    model: nn.Module, most: int = 0, layout: Callable[[], Layout | None] = lambda: None
+) -> nn.Module:
     """Return the model as a pure function: new tokens and the past in; logits, new keys and values out.
 
     Its arguments are the tokens, their masks and positions, how many tokens came before, which token's logits
-    to return, and the past keys and values by layer.
+    to return, and the past keys and values by layer. Recurrent states follow in both.
 
     Args:
         model: the model.
         most: the maximum number of slots, if the call is to take any number of tokens. The logits are then
             the last token's.
+        layout: returns which layers keep what, if some keep recurrent states; asked on each call.
     """
     forward = forward_of(model)
     keeps = keeps_logits(model)
@@ -98,8 +103,9 @@ def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
         last: torch.Tensor,
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
-    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
-        past = PastCache(keys, values, start, most)
+        states: Sequence[torch.Tensor] = (),
+    ) -> tuple[Any, ...]:
+        past = PastCache(keys, values, start, most, layout(), states)
         wanted = {"logits_to_keep": 1 if most else last} if keeps else {}
         given = {name: _zero_or_one(value) if name == MASK else value for name, value in given.items()}
         output = forward(self, input_ids=ids, past_key_values=past, use_cache=True, **given, **wanted)
@@ -107,8 +113,7 @@ def cached_call(model: nn.Module, most: int = 0) -> nn.Module:
             return (output.logits, *past.new)
         # They may be slices of one matmul's result, and a program for all sizes cannot return aliases.
         plain = torch.contiguous_format
-        made_keys, made_values = [[new.clone(memory_format=plain) for new in each] for each in past.new]
-        return output.logits, made_keys, made_values
+        return output.logits, *[[new.clone(memory_format=plain) for new in each] for each in past.new]
 
     return _call_of(model, call)
 

@@ -1,7 +1,6 @@
-"""The KV cache: buffers with one slot for each token, which a compiled call reads.
+"""The KV cache that a caller holds from call to call: buffers with one slot for each token.
 
-`SlotCache` is the cache that a caller holds from call to call. `PastCache` is the cache that the model sees
-during a call: it merges the new keys and values with the past ones, writes nothing, and keeps the new ones.
+A compiled call reads it; the model sees a `PastCache`.
 """
 
 from __future__ import annotations
@@ -13,89 +12,9 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache, StaticCache
 
 from torchport.generation.pieces import SlotNumbers
+from torchport.generation.recurrent_states import Layout, StateLayer, attention_layers, states_in
 from torchport.generation.slot_stacks import SlotStacks
-
-
-class _PastLayer(CacheLayerMixin):
-    """A layer's past during one call.
-
-    Args:
-        keys, values: the past, `[batch, heads, slots, width]`.
-        start: the number of filled slots: a tensor, so that one program serves all lengths.
-        most: the maximum number of slots, if the numbers of new tokens and of slots may vary.
-    """
-
-    is_compileable = True
-    is_sliding = False  # the mask implements a sliding window: every token keeps its slot
-
-    def __init__(
-        self,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        start: torch.Tensor,
-        most: int = 0,
-    ) -> None:
-        super().__init__()
-        self.keys, self.values, self.start = keys, values, start
-        self.most = most
-        self.new: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the buffers exist already."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the past with the new keys and values in their slots."""
-        self.new = key_states, value_states
-        self.keys, self.values = self._merge(self.keys, key_states), self._merge(self.values, value_states)
-        return self.keys, self.values
-
-    def _merge(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        count, slots = new.shape[2], past.shape[2]
-        new = new.to(past.dtype)  # autocast may give keys and values another dtype
-        if self.most:
-            # There is room, so clamp and remainder change nothing: they show that the indices are in range.
-            places = torch.arange(count, device=past.device) + self.start.clamp(0, self.most - 1)
-            return past.index_copy(2, places % slots, new)
-        places = torch.arange(slots, device=past.device) - self.start
-        inside = (places >= 0) & (places < count)
-        if count > 1:
-            new = new.index_select(2, places.clamp(0, count - 1))
-        return torch.where(inside.view(1, 1, -1, 1), new, past)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of slots that a mask covers, and the first one."""
-        return self.keys.shape[2], 0
-
-    def get_seq_length(self) -> torch.Tensor:
-        """Return how many tokens came before."""
-        return self.start
-
-    def get_max_length(self) -> int:
-        """Return the number of slots."""
-        return int(self.keys.shape[2])
-
-
-class PastCache(Cache):
-    """A KV cache for one call of a model, whose new keys and values are in `new`."""
-
-    def __init__(
-        self,
-        keys: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
-        start: torch.Tensor,
-        most: int = 0,
-    ) -> None:
-        pairs = zip(keys, values, strict=True)
-        super().__init__(layers=[_PastLayer(*pair, start, most) for pair in pairs])
-
-    @property
-    def new(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values that the call computed, by layer; empty for layers that computed none."""
-        pairs = [layer.new or (layer.keys[:, :, :0], layer.values[:, :, :0]) for layer in self.layers]
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+from torchport.records import StateForm
 
 
 class CrossCache(EncoderDecoderCache):
@@ -211,6 +130,46 @@ class _SlotLayer(CacheLayerMixin):
         self.keys, self.values = self.keys[indices], self.values[indices]
 
 
+class _SlotStateLayer(_SlotLayer, StateLayer):
+    """A layer's buffers and its states."""
+
+    is_compileable = True
+    is_croppable = False
+
+    def __init__(
+        self,
+        slots: tuple[torch.Tensor, torch.Tensor, SlotNumbers],
+        forms: Sequence[StateForm],
+        states: Sequence[torch.Tensor],
+    ) -> None:
+        StateLayer.__init__(self, forms, states)
+        _SlotLayer.__init__(self, *slots)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        _SlotLayer.reset(self)
+        StateLayer.reset(self)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refuse: earlier states are gone."""
+        StateLayer.crop(self, tokens_to_remove)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Continue sequence `i` from sequence `beam_idx[i]`."""
+        _SlotLayer.reorder_cache(self, beam_idx)
+        StateLayer.reorder_cache(self, beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence several times."""
+        _SlotLayer.batch_repeat_interleave(self, repeats)
+        StateLayer.batch_repeat_interleave(self, repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep some sequences."""
+        _SlotLayer.batch_select_indices(self, indices)
+        StateLayer.batch_select_indices(self, indices)
+
+
 class SlotCache(StaticCache):
     """Keys and values of the tokens so far, for calls of one compiled model.
 
@@ -220,8 +179,10 @@ class SlotCache(StaticCache):
         numbers: how many slots the cache may have.
         dtype: the dtype of the keys and values.
         device: their device.
+        layout: which layers keep what, if some keep states.
     """
 
+    @torch.inference_mode(False)  # so that states can be written both under inference_mode and outside it
     def __init__(
         self,
         shapes: Sequence[tuple[int, int, int]],
@@ -229,6 +190,7 @@ class SlotCache(StaticCache):
         numbers: SlotNumbers,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        layout: Layout | None = None,
     ) -> None:
         slots = numbers.for_tokens(1)
         keys = [(batch, heads, slots, width) for heads, width, _ in shapes]
@@ -236,64 +198,88 @@ class SlotCache(StaticCache):
         self._stacks = SlotStacks([*keys, *values], dtype, device)
         made = self._stacks.buffers
         pairs = zip(made[: len(shapes)], made[len(shapes) :], strict=True)
+        slots_of = [(*pair, numbers) for pair in pairs]
+        self.layout = layout
         # Not StaticCache's own initializer, which makes its own layers.
-        Cache.__init__(self, layers=[_SlotLayer(*pair, numbers) for pair in pairs])
+        if layout is None:
+            Cache.__init__(self, layers=[_SlotLayer(*each) for each in slots_of])
+        else:
+            states = layout.zeros(batch, device)
+            Cache.__init__(self, layers=layout.make_layers(slots_of, states, _SlotLayer, _SlotStateLayer))
 
     @property
-    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The keys and the values, by layer."""
-        return [layer.keys for layer in self.layers], [layer.values for layer in self.layers]
+    def _attention(self) -> list[Any]:
+        """The layers that keep keys and values."""
+        return attention_layers(self.layers, self.layout)
+
+    @property
+    def buffers(self) -> tuple[list[torch.Tensor], ...]:
+        """The keys and the values, by layer; the states, if there are any."""
+        layers = self._attention
+        slots = [layer.keys for layer in layers], [layer.values for layer in layers]
+        return slots if self.layout is None else (*slots, states_in(self.layers, self.layout.states))
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
         """By layer, the number of heads, the width of a key, and the width of a value."""
-        return [(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self.layers]
+        return [
+            (layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in self._attention
+        ]
 
     @property
     def device(self) -> torch.device:
         """The device of the keys and values."""
-        device: torch.device = self.layers[0].keys.device
+        device: torch.device = self._attention[0].keys.device
         return device
 
     @property
     def batch(self) -> int:
         """How many sequences there are."""
-        return int(self.layers[0].batch_size)
+        return int(self._attention[0].batch_size)
 
     @property
     def numbers(self) -> SlotNumbers:
         """How many slots the cache may have."""
-        numbers: SlotNumbers = self.layers[0].numbers
+        numbers: SlotNumbers = self._attention[0].numbers
         return numbers
 
     @property
     def slots(self) -> int:
         """How many slots the cache has now."""
-        return int(self.layers[0].keys.shape[2])
+        return int(self._attention[0].keys.shape[2])
 
     def make_room(self, length: int, numbers: SlotNumbers) -> None:
         """Grow the cache, if needed, to the number of slots that `numbers` gives for `length` tokens."""
-        for layer in self.layers:
+        layers = self._attention
+        for layer in layers:
             layer.numbers = numbers
         slots = numbers.for_tokens(length)
         if slots <= self.slots:
             return
-        keys, values = self.buffers
+        keys, values = self.buffers[:2]
         self._stacks = SlotStacks.grown([*keys, *values], slots)
         made = self._stacks.buffers
-        for layer, key, value in zip(self.layers, made[: len(keys)], made[len(keys) :], strict=True):
+        for layer, key, value in zip(layers, made[: len(keys)], made[len(keys) :], strict=True):
             layer.keys, layer.values = key, value
 
     def forget_all_but(self, length: int) -> None:
         """Set the number of filled slots; later ones are forgotten."""
-        for layer in self.layers:
+        for layer in self._attention:
             layer.length = length
 
-    def write(self, new: tuple[list[torch.Tensor], list[torch.Tensor]], start: int, count: int) -> None:
-        """Write the keys and values of a call's first `count` tokens to the slots from `start` on."""
-        keys, values = self.buffers
+    def write(self, new: Sequence[Sequence[torch.Tensor]], start: int, count: int) -> None:
+        """Write the keys and values of a call's first `count` tokens to the slots from `start` on.
+
+        Args:
+            new: the keys, the values, and the states, if there are any.
+            start, count: the first slot to write, and the number of tokens.
+        """
+        keys, values, *states = self.buffers
         self._stacks.write([*keys, *values], [*new[0], *new[1]], start, count)
-        for layer in self.layers:
+        if states:
+            for state, made in zip(states[0], new[2], strict=True):
+                state.copy_(made)
+        for layer in self._attention:
             layer.length = start + count
 
 

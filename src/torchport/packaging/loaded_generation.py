@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from torchport.packaging.library_model import model_without_weights
 from torchport.packaging.loaded_graph import LoadedGraph
 from torchport.packaging.loaded_model import LoadedModel, LoadedProgram
 from torchport.packaging.structure_json import dtype_of
-from torchport.records import Fallbacks, GenerationForm, Package, ProgramRecord
+from torchport.records import STATE_KINDS, Fallbacks, GenerationForm, Package, ProgramRecord
 
 if TYPE_CHECKING:
     from torchport.generation.generation import Generation
 
 _LONGEST = 1 << 31  # tokens in a sequence
+_MOST_LAYERS = 1 << 12
+_MOST_STATES = 1 << 28  # numbers that recurrent states hold; the largest models have some ten million
 _WIDEST = 1 << 20  # numbers that a layer keeps of a token; the largest models have a few ten thousand
 
 
@@ -185,6 +188,31 @@ def _check_form(form: GenerationForm) -> None:
         raise PackageError("the package generates with a cache or masks of an impossible size")
     if any(spec.dims == 4 and not _is_mask_dtype(dtype_of(spec.dtype)) for spec in form.masks.values()):
         raise PackageError("the package generates with masks of an impossible dtype")
+    _check_states(form)
+
+
+def _check_states(form: GenerationForm) -> None:
+    """Refuse recurrent states of impossible sizes, and layers that do not match them.
+
+    Raises:
+        PackageError: a size, a dtype or a layer's index is impossible.
+    """
+    for state in form.states:
+        dtype_of(state.dtype)
+    states = [(state.layer, state.kind, state.index) for state in form.states]
+    indices = [*form.attention, *(layer for layer, _, _ in states)]
+    sizes = [size for state in form.states for size in state.shape]
+    elements = sum(math.prod(state.shape) for state in form.states)
+    if (
+        (form.states and len(form.attention) != len(form.layers))
+        or len(set(states)) != len(states)
+        or len(set(form.attention)) != len(form.attention)
+        or not all(0 <= layer < _MOST_LAYERS for layer in indices)
+        or not all(kind in STATE_KINDS and 0 <= index < _MOST_LAYERS for _, kind, index in states)
+        or min(sizes, default=1) < 1
+        or elements > _MOST_STATES
+    ):
+        raise PackageError("the package generates with recurrent states of an impossible form")
 
 
 def _is_mask_dtype(dtype: torch.dtype) -> bool:

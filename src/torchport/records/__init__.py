@@ -14,7 +14,7 @@ from torchport.records.file_lock import has_locks, lock_file
 from torchport.records.generated_code import GeneratedCode
 from torchport.records.generation_cost import GenerationCost, PhaseCost
 from torchport.records.generation_coverage import GenerationCoverage
-from torchport.records.generation_form import GenerationForm, MaskSpec
+from torchport.records.generation_form import STATE_KINDS, GenerationForm, MaskSpec, StateForm
 from torchport.records.generation_run import GenerationRun, GenerationSpeed
 from torchport.records.installation import Check, Installation, TargetStatus
 from torchport.records.json_text import parse_json, parse_object
@@ -88,7 +88,8 @@ __all__ = [
     "parent_of", "parse_json", "parse_object", "PCC_THRESHOLD", "PhaseCost", "ProgramRecord", "RAW_COLUMNS",
     "RAW_FORMAT", "read_csv_text", "read_json", "read_plain_file", "read_record", "Reason", "REASONS",
     "Record", "refuse_links", "render_tree_html", "Roofline", "ROOT", "shape_text", "Status", "StayedOp",
-    "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus", "temporary_folder",
+    "STATE_KINDS", "StateForm", "StoredTensor", "SUPPORTED", "SurveyRow", "SurveyStatus", "TargetStatus",
+    "temporary_folder",
     "TensorComparison", "TensorSpec", "TensorType", "tree_rows", "TreeRow", "UniqueModule", "UniqueOp",
     "EAGER", "FoldedTime", "FoldKey", "Profile", "ProfiledOp", "EngineTry", "Tries", "TryStatus",
     "Verdict", "write_files", "write_record", "write_text", "write_texts",
