@@ -117,11 +117,11 @@ def one_line(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message, whatever its class does; it can always be encoded as UTF-8."""
+    """Return an error's message, which can always be encoded as UTF-8, also if its class raises instead."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # str() of a model's own exception may raise
-        return "its message cannot be read"
+    except Exception as other:  # noqa: BLE001  # str() of a model's own exception may raise
+        return f"its message cannot be read: {type(other).__name__}"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates cannot be encoded
 
 

@@ -41,7 +41,7 @@ def test_errors_of_any_text_are_kept_short_and_read_back(tmp_path):
     assert "here: begin xxx" in megabytes
     assert "xxx end: there" in megabytes
     assert "characters left out" in megabytes
-    assert "no words" in unspeakable
+    assert "Unspeakable: its message cannot be read" in unspeakable
     assert quits == "its process exited with code 0 before it returned a result"
     assert with_code == "its process exited with code 7 before it returned a result"
     assert (tmp_path / "rows" / file_name(f"{FILE}::raises_megabytes")).stat().st_size < 10_000
@@ -171,4 +171,4 @@ def test_an_error_without_words_has_a_name():
         def __str__(self):
             raise RuntimeError("no words")
 
-    assert one_line(Unspeakable()) == "Unspeakable (its message cannot be read)"
+    assert one_line(Unspeakable()) == "Unspeakable: its message cannot be read: RuntimeError"

@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from torchport.capture import capture_graphs
-from torchport.errors import SurveyError, one_line
+from torchport.errors import SurveyError, message_of, one_line
 from torchport.records import JSON
 from torchport.survey.process_tree import (
     adopt_orphans,
@@ -245,7 +245,7 @@ def _is_full(error: BaseException) -> bool:
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if "No space left on device" in str(cause):
+        if "No space left on device" in message_of(cause):
             return True
         cause = cause.__cause__
     return False

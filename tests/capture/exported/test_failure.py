@@ -125,7 +125,9 @@ def test_an_error_whose_message_cannot_be_read():
         def forward(self, x):
             raise Unreadable
 
-    assert refusal(Model(), torch.ones(1)).what == "the model raises Unreadable: its message cannot be read"
+    assert refusal(Model(), torch.ones(1)).what.startswith(
+        "the model raises Unreadable: its message cannot be read"
+    )
 
 
 class Seeds(nn.Module):

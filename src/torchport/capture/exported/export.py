@@ -33,7 +33,7 @@ from torchport.capture.untouched import StandIn, leaves_torch_as_it_was, nothing
 from torchport.errors import CaptureError
 from torchport.structure import Flat, Structure, call_arguments, flatten_call
 from torchport.structure.flatten import flatten_result
-from torchport.torch_private import export_program, is_view, use_lazy_graph_module
+from torchport.torch_private import disable_current_modes, export_program, is_view, use_lazy_graph_module
 
 _log = logging.getLogger(__name__)
 _RECURRENT = tuple(f"aten.{name}." for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -133,6 +133,12 @@ def export(
     )
 
 
+def _random_state() -> bytes:
+    """Return the state of torch's generator, outside of any trace."""
+    with disable_current_modes():
+        return torch.get_rng_state().numpy().tobytes()
+
+
 def _refuse_random_numbers(name: str, program: ExportedProgram) -> None:
     """Refuse random numbers in a model that seeds them, which no graph shows."""
     for node in program.graph.nodes:
@@ -196,14 +202,14 @@ class _TensorsInTensorsOut(nn.Module):
         buffers = held_buffers(self.model)
         state = ModuleState(self.model)
         memory = WatchedMemory(leaves, self)
-        lines, random = SourceLines(sys._getframe()), torch.get_rng_state()
+        lines, random = SourceLines(sys._getframe()), _random_state()
         try:
             with nothing_remembered(self.model), torch.fx.traceback.preserve_node_meta(), lines:
                 value = self.model(*args, **kwargs)
         finally:
             self._call.saw_transforms = lines.saw_transforms
             # Random numbers of fake tensors are not drawn.
-            self._call.saw_seeding = lines.saw_seeding or not torch.equal(random, torch.get_rng_state())
+            self._call.saw_seeding = lines.saw_seeding or _random_state() != random
         torch.fx.traceback.current_meta.pop("stack_trace", None)
         flat = flatten_result(value, leaves, objects, self._structure, by_reference=self._shared)
         self._call.shared = memory.shared(flat.leaves)
