@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import torchport
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
@@ -65,3 +66,20 @@ def test_memory_that_an_op_fills_stays_on_the_device():
     compiled = torchport.compile(model, (images,), target="openvino", options={"speed_trial": False})
     torch.testing.assert_close(compiled(images), model(images))
     assert compiled.coverage.stayed == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sums_at_indices_are_as_exact_as_torch_s_in_half_precision(dtype):
+    class Model(nn.Module):
+        def forward(self, x, index, added):
+            return x.index_add(0, index, added, alpha=2)
+
+    x, index, added = (
+        torch.zeros(4, 8, dtype=dtype),
+        torch.randint(0, 4, (400,)),
+        torch.rand(400, 8).to(dtype),
+    )
+    exact = x.double().index_add(0, index, added.double(), alpha=2)
+    eager = (Model()(x, index, added).double() - exact).abs().max()
+    compiled = torchport.compile(Model(), (x, index, added), target="host")
+    assert (compiled(x, index, added).double() - exact).abs().max() <= 2 * eager

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchport.torch_private import OpOverload, core_aten_decompositions, is_preservable_composite
+from torchport.verification import HALVES
 
 
 @functools.cache
@@ -25,10 +26,28 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
     }
     return {
         **table,
+        torch.ops.aten.index_add.default: functools.partial(
+            _index_add, table[torch.ops.aten.index_add.default]
+        ),
         torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
         torch.ops.aten.empty.memory_format: _zeros,
         torch.ops.aten.empty_permuted.default: _permuted_zeros,
     }
+
+
+def _index_add(
+    how: Callable[..., Any],
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    tensor: torch.Tensor,
+    *,
+    alpha: float = 1,
+) -> object:
+    """Add in float32 if the tensors are in half precision: torch's kernel rounds less than `index_put`'s."""
+    if x.dtype not in HALVES:
+        return how(x, dim, index, tensor, alpha=alpha)
+    return how(x.float(), dim, index, tensor.float(), alpha=alpha).to(x.dtype)
 
 
 def _smooth_l1_loss_backward(
