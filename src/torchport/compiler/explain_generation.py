@@ -73,7 +73,7 @@ def explain_generation(
     form = _form(model, length, where) if _is_without_values(model) else None
     generation = make_generation(model, explaining, max_length=length, name=where, form=form)
     inputs = prompt
-    if inputs is None:
+    if not inputs:
         inputs = _prompt(model, min(max(_PROMPT, generation.prompt_example), length - 2), where)
     generation.generate(**inputs, max_new_tokens=2, min_new_tokens=2, do_sample=False, num_beams=1)
     return GenerationCoverage(where, target, length, found)
