@@ -10,6 +10,10 @@ from runtime.crafted_files import change_package
 from torchport.errors import CompileError, PackageError, RuntimeRefusal
 from torchport.generation import recurrent_states
 from torchport.generation.model_inputs import MaskForm
+from torchport.generation.pieces import SlotNumbers
+from torchport.generation.recurrent_states import Layout
+from torchport.generation.slot_cache import SlotCache
+from torchport.records import StateForm
 
 ASKED = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0}
 
@@ -67,6 +71,11 @@ def test_eager_torch_generates_where_no_mask_shows_the_padding(model, monkeypatc
     asked = {**ASKED, "attention_mask": mask, "max_new_tokens": 3}
     assert_same(compiled.generate(ids, **asked), model.generate(ids, **asked))
     assert "padding" in compiled.fallbacks.last_reason
+    first = compiled.generate(ids, **{**ASKED, "max_new_tokens": 1}, attention_mask=torch.ones_like(ids))
+    more = torch.cat([first.sequences, ids], 1)
+    mask = torch.cat([torch.ones_like(first.sequences), mask], 1)
+    with pytest.raises(RuntimeRefusal, match="mask hides"):
+        compiled.generate(more, past_key_values=first.past_key_values, attention_mask=mask)
 
 
 def test_pieces_of_one_size_are_not_padded(model, monkeypatch):
@@ -92,12 +101,21 @@ def test_beams_and_several_sequences(compiled, model, more):
     assert torch.equal(compiled.generate(ids, **asked).sequences, expected.sequences)
 
 
+def test_a_crop_that_is_refused_changes_no_layer():
+    layout = Layout((0,), (StateForm(1, "conv", 0, (4, 3), "float32"),))
+    cache = SlotCache([(1, 2, 2)], 1, SlotNumbers(4), torch.float32, layout=layout)
+    cache.forget_all_but(2)
+    with pytest.raises(RuntimeRefusal, match="cropped"):
+        cache.crop(-1)
+    assert cache.get_seq_length() == 2
+
+
 def test_a_cache_is_continued_and_cannot_be_cropped(compiled, model):
     asked = {**ASKED, "max_new_tokens": 6}
     first = compiled.generate(prompt(8), **asked)
     more = torch.cat([first.sequences, prompt(5)], 1)
     expected = model.generate(more, **asked)
-    with pytest.raises(RuntimeError, match="crop"):
+    with pytest.raises(RuntimeRefusal, match="cropped"):
         first.past_key_values.crop(-1)
     assert_same(compiled.generate(more, past_key_values=first.past_key_values, **asked), expected)
 

@@ -78,8 +78,7 @@ def new_model():
 @pytest.mark.parametrize(
     ("use", "times"),
     [
-        (compiled, 3),
-        pytest.param(compiled, 50, marks=pytest.mark.conformance),
+        (compiled, 50),
         (saved_and_loaded, 3),
         (traced_and_loaded, 3),
         (compiled_by_torch, 3),

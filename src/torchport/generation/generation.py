@@ -189,6 +189,12 @@ class Generation:
         else:
             self._check_cache(given, batch)
             refuse_empty_sequences(model_kwargs.get(MASK), self._name)
+            if self._loses_padding(model_kwargs.get(MASK)):
+                raise RuntimeRefusal(
+                    "the model's recurrent states would take in the tokens that the attention mask hides",
+                    where=self._name,
+                    remedy="leave past_key_values out, or pass tokens without padding",
+                )
             given._is_user_defined = True
 
     def _refuse_cache(self, implementation: object) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache, StaticCache
 
+from torchport.errors import RuntimeRefusal
 from torchport.generation.pieces import SlotNumbers
 from torchport.generation.recurrent_states import Layout, StateLayer, attention_layers, states_in
 from torchport.generation.slot_stacks import SlotStacks
@@ -150,10 +151,6 @@ class _SlotStateLayer(_SlotLayer, StateLayer):
         _SlotLayer.reset(self)
         StateLayer.reset(self)
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Refuse: earlier states are gone."""
-        StateLayer.crop(self, tokens_to_remove)
-
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Continue sequence `i` from sequence `beam_idx[i]`."""
         _SlotLayer.reorder_cache(self, beam_idx)
@@ -261,6 +258,19 @@ class SlotCache(StaticCache):
         made = self._stacks.buffers
         for layer, key, value in zip(layers, made[: len(keys)], made[len(keys) :], strict=True):
             layer.keys, layer.values = key, value
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens; transformers passes their number negated.
+
+        Raises:
+            RuntimeRefusal: the cache holds recurrent states, of which earlier ones are gone.
+        """
+        if self.layout is not None:
+            raise RuntimeRefusal(
+                "a cache with recurrent states cannot be cropped",
+                remedy="leave past_key_values out, and pass the whole prompt",
+            )
+        super().crop(tokens_to_remove)
 
     def forget_all_but(self, length: int) -> None:
         """Set the number of filled slots; later ones are forgotten."""
