@@ -1,6 +1,7 @@
 """`torchport.trace`: each way to call it, each keyword, each kind of result."""
 
 import json
+import math
 import subprocess
 import time
 
@@ -267,6 +268,13 @@ def test_compiler_workdir_keeps_the_plan_the_graph_and_the_log(tmp_path):
     assert (workdir / "island_0" / "payload.bin").is_file()
     model = openvino.Core().read_model(workdir / "island_0" / "model.xml")
     assert [list(port.shape) for port in model.inputs] == [[1, 4]]
+
+
+@pytest.mark.parametrize("name", ["compiler_timeout", "check_tolerance"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", True])
+def test_impossible_numbers_are_refused(name, value):
+    with pytest.raises(PackageError, match=f"{name} must be a number of at least 0, not"):
+        torchport.trace(torch.relu, X, target="host", **{name: value})
 
 
 def test_compiler_timeout(faulty_targets, tmp_path):

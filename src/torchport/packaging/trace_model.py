@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -124,6 +125,8 @@ def trace(
     wanted = settings or TraceSettings()
     if not isinstance(wanted, TraceSettings):
         raise PackageError(f"settings takes a torchport.TraceSettings, not {settings!r:.60}")
+    _check_number("compiler_timeout", compiler_timeout)
+    _check_number("check_tolerance", check_tolerance)
     given = {"speed_trial": wanted.fallback}  # without fallback, a slower island must be kept
     if compiler_workdir is not None:
         given["cache"] = False  # a cache hit would leave nothing in the folder
@@ -158,6 +161,13 @@ def trace(
             allowed = Tolerance(check_tolerance, check_tolerance)
         _check(script, callee, _checks(check_inputs, args, kwargs), allowed, name)
     return script
+
+
+def _check_number(name: str, value: float | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise PackageError(f"{name} must be a number of at least 0, not {value!r:.60}")
 
 
 def _general(

@@ -6,7 +6,7 @@ so `auto` supports no op.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ from torchport.targets.target import (
     Runner,
     Target,
     choice,
+    number,
 )
 from torchport.torch_private import OpOverload
 
@@ -45,9 +46,9 @@ class AutoOptions(Options):
     """
 
     objective: str = choice("latency", OBJECTIVES)
-    budget_s: int = 300
+    budget_s: int = number(300, least=1)
     engines: tuple[str, ...] = ()
-    memory_mb: int = 0
+    memory_mb: int = number(0, least=0)
     serve_eager_while_building: bool = False
 
 
@@ -98,15 +99,6 @@ class AutoTarget(Target[AutoOptions]):
     ) -> Runner:
         """Raise an error: it supports no op."""
         raise _refusal()
-
-    def make_options(self, given: Mapping[str, object] | None) -> AutoOptions:
-        """Build the options, rejecting invalid budgets."""
-        options = super().make_options(given)
-        if options.budget_s < 1:
-            raise TargetError(f"budget_s must be at least 1, not {options.budget_s}", where=self.name)
-        if options.memory_mb < 0:
-            raise TargetError(f"memory_mb must be at least 0, not {options.memory_mb}", where=self.name)
-        return options
 
 
 def _refusal() -> TargetError:

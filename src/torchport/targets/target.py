@@ -41,6 +41,16 @@ class RunsBeside(Protocol):
         ...
 
 
+def choice(default: str, choices: Collection[str]) -> Any:
+    """Return the dataclass field of an option that must be one of several strings."""
+    return field(default=default, metadata={"choices": tuple(choices)})
+
+
+def number(default: int, least: int, most: int | None = None) -> Any:
+    """Return the dataclass field of an option that must be an integer in a range."""
+    return field(default=default, metadata={"range": (least, most)})
+
+
 @dataclass(frozen=True)
 class Options:
     """The options that every target has; a target's own dataclass adds to them.
@@ -60,7 +70,7 @@ class Options:
 
     keep_ops: tuple[str, ...] = ()
     keep_modules: tuple[str, ...] = ()
-    min_island_size: int = 1
+    min_island_size: int = number(1, least=0)
     check: bool = True
     speed_trial: bool = True
     cache: bool = True
@@ -69,11 +79,6 @@ class Options:
 
 
 OptionsT = TypeVar("OptionsT", bound=Options, default=Any)
-
-
-def choice(default: str, choices: Collection[str]) -> Any:
-    """Return the dataclass field of an option that must be one of several strings."""
-    return field(default=default, metadata={"choices": tuple(choices)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +327,7 @@ class Target(ABC, Generic[OptionsT]):
         defaults = dataclasses.asdict(self.options_type())
         fields = dataclasses.fields(self.options_type)
         choices = {field.name: field.metadata.get("choices", ()) for field in fields}
+        ranges = {field.name: field.metadata["range"] for field in fields if "range" in field.metadata}
         values: dict[str, object] = {}
         for key, value in (given or {}).items():
             if key not in defaults:
@@ -333,6 +339,8 @@ class Target(ABC, Generic[OptionsT]):
                 raise TargetError(
                     f"unknown {key} {value!r}", where=self.name, remedy=nearest(str(value), choices[key])
                 )
+            if key in ranges:
+                _check_range(self.name, key, values[key], *ranges[key])
         _check_ops(self.name, values.get("keep_ops", ()))
         return self.options_type(**values)  # type: ignore[arg-type]  # checked against the defaults above
 
@@ -353,6 +361,12 @@ class Target(ABC, Generic[OptionsT]):
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(options).items()
         }
+
+
+def _check_range(target: str, key: str, value: object, least: int, most: int | None) -> None:
+    if not isinstance(value, int) or value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise TargetError(f"{key} must be {allowed}, not {value!r}", where=target)
 
 
 def _check_ops(target: str, names: object) -> None:

@@ -219,6 +219,12 @@ def test_options_reach_openvino():
     assert config["INFERENCE_PRECISION_HINT"] == "f32"  # OpenVINO's own default is lower on many CPUs
 
 
+@pytest.mark.parametrize("threads", [-1, 5000])
+def test_an_impossible_number_of_threads_is_refused(threads):
+    with pytest.raises(TargetError, match=f"threads must be between 0 and 1024, not {threads}"):
+        torchport.compile(torch.relu, (torch.ones(2),), options={"threads": threads})
+
+
 def test_a_tensor_is_split_along_the_default_dimension():
     """OpenVINO's frontend needs it to be explicit; cross-attention splits its weights this way."""
 

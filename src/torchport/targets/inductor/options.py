@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchport.errors import TargetError, nearest
-from torchport.targets.target import Options
+from torchport.targets.target import Options, choice
 
 LAYOUTS = ("auto", "on", "off")
 
@@ -23,19 +22,5 @@ class InductorOptions(Options):
 
     child_trial: bool = True  # inductor generates new machine code, which may crash
     cuda_graphs: bool = True
-    channels_last: str = "auto"
+    channels_last: str = choice("auto", LAYOUTS)
     max_autotune: bool = False
-
-
-def check_options(options: InductorOptions) -> None:
-    """Refuse an unknown value of `channels_last`.
-
-    Raises:
-        TargetError: the value is unknown; the error lists the nearest ones.
-    """
-    if options.channels_last not in LAYOUTS:
-        raise TargetError(
-            f"channels_last cannot be {options.channels_last!r}",
-            where="inductor",
-            remedy=nearest(options.channels_last, LAYOUTS),
-        )

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import fx
@@ -16,7 +16,7 @@ from torchport.records import SUPPORTED, OpTime, TensorSpec, Verdict
 from torchport.targets.decompositions import core_decompositions
 from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.inductor.format import FORMAT
-from torchport.targets.inductor.options import InductorOptions, check_options
+from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.inductor.safe_ops import why_unsafe
 from torchport.targets.node_checks import tensors_of
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
@@ -123,12 +123,6 @@ class InductorTarget(Target[InductorOptions]):
         from torchport.targets.inductor.profile import op_times
 
         return op_times(island, options, arguments)
-
-    def make_options(self, given: Mapping[str, object] | None) -> InductorOptions:
-        """Build the options; refuses an unknown layout."""
-        options = super().make_options(given)
-        check_options(options)
-        return options
 
 
 def _compiler() -> str | None:

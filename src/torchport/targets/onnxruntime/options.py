@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchport.errors import TargetError
-from torchport.targets.target import Options
+from torchport.targets.target import Options, number
 
 _MOST_THREADS = 1024
 
@@ -22,19 +22,7 @@ class OnnxRuntimeOptions(Options):
     """
 
     provider: str = "CPU"
-    threads: int = 0
-
-
-def check_threads(options: OnnxRuntimeOptions) -> None:
-    """Refuse a number of threads outside the permitted range.
-
-    Raises:
-        TargetError: the number is out of range; the error names the range.
-    """
-    if not 0 <= options.threads <= _MOST_THREADS:
-        raise TargetError(
-            f"threads must be between 0 and {_MOST_THREADS}, not {options.threads}", where="onnxruntime"
-        )
+    threads: int = number(0, least=0, most=_MOST_THREADS)
 
 
 def check_file_options(given: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from torchport.targets.onnxruntime.library import (
     library,
     providers,
 )
-from torchport.targets.onnxruntime.options import OnnxRuntimeOptions, check_file_options, check_threads
+from torchport.targets.onnxruntime.options import OnnxRuntimeOptions, check_file_options
 from torchport.targets.onnxruntime.rules import RULES, OnnxRule
 from torchport.targets.rule_target import RuleTarget
 from torchport.targets.target import Artifact, Availability, Island, Runner
@@ -86,12 +86,6 @@ class OnnxRuntimeTarget(RuleTarget[OnnxRuntimeOptions, OnnxRule]):
     def readable(self, artifact: Artifact) -> dict[str, bytes]:
         """Return the ONNX model, which many tools can open."""
         return {"model.onnx": artifact.payload.tobytes()}
-
-    def make_options(self, given: Mapping[str, object] | None) -> OnnxRuntimeOptions:
-        """Build the options; refuses a number of threads that is out of range."""
-        options = super().make_options(given)
-        check_threads(options)
-        return options
 
     def options_from_file(self, given: Mapping[str, object]) -> OnnxRuntimeOptions:
         """Build the options that a file asks for; refuses providers that may access files or libraries."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchport.errors import TargetError
-from torchport.targets.target import Options, choice
+from torchport.targets.target import Options, choice, number
 
 Precision = Literal["float32", "bfloat16", "float16"]
+MOST_THREADS = 1024
 PRECISIONS: dict[str, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
@@ -29,13 +30,12 @@ class OpenVinoOptions(Options):
 
     device: str = "CPU"
     precision: str = choice("float32", PRECISIONS)
-    threads: int = 0
+    threads: int = number(0, least=0, most=MOST_THREADS)
     config: dict[str, object] = field(default_factory=dict)
 
 
 # OpenVINO's physical devices. The virtual ones (AUTO, HETERO, MULTI, BATCH, PROXY) choose others at will.
 _DEVICE = re.compile(r"(CPU|GPU|NPU)(\.[0-9]{1,3})?")
-_MOST_THREADS = 1024
 
 Permit = Callable[[object], bool]
 
@@ -66,12 +66,12 @@ HARMLESS: dict[str, Permit] = {
     "ENABLE_CPU_RESERVATION": _switch,
     "ENABLE_HYPER_THREADING": _switch,
     "EXECUTION_MODE_HINT": _one_of("ACCURACY", "PERFORMANCE"),
-    "INFERENCE_NUM_THREADS": _number(0, _MOST_THREADS),
+    "INFERENCE_NUM_THREADS": _number(0, MOST_THREADS),
     "INFERENCE_PRECISION_HINT": _one_of("f32", "bf16", "f16"),
     "KV_CACHE_PRECISION": _one_of("f32", "bf16", "f16", "u8", "i8"),
-    "NUM_STREAMS": lambda value: value in ("AUTO", "NUMA") or _number(0, _MOST_THREADS)(value),
+    "NUM_STREAMS": lambda value: value in ("AUTO", "NUMA") or _number(0, MOST_THREADS)(value),
     "PERFORMANCE_HINT": _one_of("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"),
-    "PERFORMANCE_HINT_NUM_REQUESTS": _number(0, _MOST_THREADS),
+    "PERFORMANCE_HINT_NUM_REQUESTS": _number(0, MOST_THREADS),
     "SCHEDULING_CORE_TYPE": _one_of("ANY_CORE", "PCORE_ONLY", "ECORE_ONLY"),
 }
 
@@ -82,11 +82,9 @@ def check_file_options(given: Mapping[str, object]) -> None:
     Raises:
         TargetError: an option is not permitted; the message names it.
     """
-    device, threads, config = given.get("device", "CPU"), given.get("threads", 0), given.get("config", {})
+    device, config = given.get("device", "CPU"), given.get("config", {})
     if not isinstance(device, str) or not _DEVICE.fullmatch(device):
         raise _not_permitted("device", device)
-    if not _number(0, _MOST_THREADS)(threads):
-        raise _not_permitted("threads", threads)
     if not isinstance(config, Mapping):
         raise _not_permitted("config", config)
     for key, value in config.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchport.targets.target import Options, choice
+from torchport.targets.target import Options, choice, number
 from torchport.targets.ttnn.vocabulary import FIDELITIES
 
 DTYPES = ("bfloat16", "bfloat8_b", "float32")
@@ -24,7 +24,7 @@ class TtnnOptions(Options):
         simulate: whether to run on the simulator even where the library and a chip are available.
     """
 
-    device_id: int = 0
+    device_id: int = number(0, least=0, most=1023)
     dtype: str = choice("bfloat16", DTYPES)
     math_fidelity: str = choice("HiFi4", FIDELITIES)
     memory: str = choice("dram", MEMORIES)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
-from torchport.errors import TargetError
 from torchport.records import TensorSpec, Verdict
 from torchport.targets.artifact_properties import read_input_ranges, refuse_property
 from torchport.targets.rule_target import RuleTarget
@@ -22,7 +21,6 @@ from torchport.torch_private import FakeTensor
 if TYPE_CHECKING:
     from torchport.targets.ttnn.rules import Rule
 
-_MOST_DEVICES = 1024
 _SMALL = 4096  # the most elements of an integer weight whose values lowerings may read
 
 
@@ -156,16 +154,6 @@ class TtnnTarget(RuleTarget[TtnnOptions, "Rule"]):
         if not isinstance(seconds, float):
             raise refuse_property(self.name, "estimated_seconds", seconds)
         return seconds
-
-    def make_options(self, given: Mapping[str, object] | None) -> TtnnOptions:
-        """Build the options; refuses a device id that no chip can have."""
-        options = super().make_options(given)
-        if not 0 <= options.device_id < _MOST_DEVICES:
-            raise TargetError(
-                f"device_id must be between 0 and {_MOST_DEVICES - 1}, not {options.device_id}",
-                where=self.name,
-            )
-        return options
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
