@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="about how long to time a model for")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
+    torch.set_num_threads(given.threads)  # else the speed trial would compare with eager torch on all cores
     found = {
         name: measure(name, given.dtypes, Turns(seconds=given.seconds), given.threads)
         for name in given.models

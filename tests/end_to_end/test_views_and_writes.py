@@ -8,6 +8,8 @@ from torch import nn
 
 import torchport
 
+X = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
+
 VIEWS = {
     "view": lambda x: x.view(-1),
     "select": lambda x: x[1],
@@ -339,3 +341,25 @@ def test_an_input_that_is_written_and_shows_a_weight(target):
     compiled = torchport.compile(model, (torch.zeros(4),), target=target)
     torch.testing.assert_close(compiled(model.scale[:]), eager(eager.scale[:]))
     assert torch.equal(model.scale, eager.scale)
+
+
+class WithScale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(2.5).expand(1))  # its stride is 0
+
+    def forward(self, x):
+        return (x * self.scale).tanh(), self.scale
+
+
+@pytest.mark.parametrize("target", ["host", "openvino", "onnxruntime", "ttnn"])
+def test_a_buffer_of_one_element_with_a_stride_of_0(target, tmp_path):
+    model = WithScale()
+    compiled = torchport.compile(model, (X,), target=target)
+    assert compiled.coverage.complete
+    torchport.save(compiled, tmp_path / "model.pt2")
+    for run in (compiled, torchport.load(tmp_path / "model.pt2")):
+        for found, expected in zip(run(X), model(X), strict=True):
+            torch.testing.assert_close(found, expected, atol=0.01, rtol=0.01)
+    graph = torchport.trace_graph(model, (X,))
+    graph.generate_code(tmp_path / "net.py", tmp_path / "net.safetensors", "Net")  # compares the bytes

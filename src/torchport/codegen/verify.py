@@ -22,7 +22,7 @@ from torchport.errors import CodegenError, one_line
 from torchport.records import temporary_folder
 from torchport.structure import flatten
 from torchport.torch_private import compiling
-from torchport.verification import compare
+from torchport.verification import compare, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +219,7 @@ def first_difference(expected: object, actual: object) -> str:
     for path, left, right in zip(theirs.structure.paths, theirs.leaves, ours.leaves, strict=True):
         if left.shape != right.shape or left.dtype != right.dtype:
             return f"{path} is {tuple(right.shape)} {right.dtype}, not {tuple(left.shape)} {left.dtype}"
-        if not torch.equal(_bits(left), _bits(right)):
+        if not torch.equal(tensor_bytes(left), tensor_bytes(right)):
             error = (left.to(torch.float64) - right.to(torch.float64)).abs().max().item()
             return f"{path} differs by up to {error:.3g}"
     return ""
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)

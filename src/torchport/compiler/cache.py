@@ -35,6 +35,7 @@ from torchport.targets.user_directory import (
     open_private,
     warn_once,
 )
+from torchport.verification import tensor_bytes
 from torchport.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -107,9 +108,8 @@ class _Place:
 
 def _add_tensor(digest: hashlib._Hash, tensor: torch.Tensor) -> None:
     digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    if flat.numel():
-        digest.update(digest_of(flat.view(torch.uint8).numpy().data).encode())
+    if tensor.numel():
+        digest.update(digest_of(tensor_bytes(tensor.cpu()).numpy().data).encode())
 
 
 def read(key: str) -> Artifact | None:

@@ -46,6 +46,7 @@ from torchport.structure.nodes import Constant, Dict, InputLeaf, Leaf, List, Nod
 from torchport.targets.graph_json import encode_graph
 from torchport.targets.permitted_ops import namespaces_of, permitting
 from torchport.torch_private import package_pt2
+from torchport.verification import tensor_bytes
 
 
 def save(
@@ -273,10 +274,7 @@ def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    if not tensor.numel():
-        return digest_of(memoryview(b""))
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    return digest_of(flat.view(torch.uint8).numpy().data)
+    return digest_of(tensor_bytes(tensor).numpy().data if tensor.numel() else memoryview(b""))
 
 
 def _input_tensor(key: LeafKey) -> InputTensor:

@@ -18,6 +18,7 @@ import torch
 from torchport.errors import RecordError, TargetError
 from torchport.records import JSON, parse_object
 from torchport.targets.mapped_payload import new_payload
+from torchport.verification import tensor_bytes
 
 Bytes = numpy.ndarray[tuple[int], numpy.dtype[numpy.uint8]]
 
@@ -125,7 +126,7 @@ def _parts(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes | memoryview:
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+    return tensor_bytes(tensor).numpy().data if tensor.numel() else b""
 
 
 def _head(tensors: Mapping[str, torch.Tensor]) -> tuple[bytes, list[tuple[str, torch.Tensor]]]:
