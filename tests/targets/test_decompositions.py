@@ -83,3 +83,19 @@ def test_sums_at_indices_are_as_exact_as_torch_s_in_half_precision(dtype):
     eager = (Model()(x, index, added).double() - exact).abs().max()
     compiled = torchport.compile(Model(), (x, index, added), target="host")
     assert (compiled(x, index, added).double() - exact).abs().max() <= 2 * eager
+
+
+@pytest.mark.parametrize("target", ["openvino", "host", "ttnn"])
+def test_what_is_written_to_a_part_is_on_the_device(target):
+    """In a graph without writes, this is a `copy`: the source in the part's shape and dtype."""
+
+    def written(x):
+        made = x * 2
+        made[:, 1:3] = x[:, :1]
+        made[0] = 7
+        return made
+
+    x = torch.arange(12.0).reshape(3, 4)
+    compiled = torchport.compile(written, (x,), target=target)
+    assert compiled.coverage.complete
+    assert torch.equal(compiled(x), written(x))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from targets.graphs import HandMade, aten
-from torchport.targets.node_checks import check_integers, check_tensors
+from torchport.targets.node_checks import check_integers, check_tensors, is_random
 from torchport.targets.value_ranges import annotate
 
 SMALL = (-(2**24), 2**24)
@@ -47,3 +47,13 @@ def test_tensors_of_other_dtypes_are_refused():
 
 def test_empty_tensors_are_refused():
     assert check_tensors(node_of(aten.relu.default, torch.ones(0)), {torch.float32}).reason == "shape"
+
+
+@pytest.mark.parametrize(("share", "drops"), [(0.0, False), (0.5, True)])
+def test_attention_is_random_with_dropout_only(share, drops):
+    x = torch.rand(1, 2, 4, 8)
+    flash = aten._scaled_dot_product_flash_attention_for_cpu.default
+    assert is_random(node_of(aten.scaled_dot_product_attention.default, x, x, x, None, share)) == drops
+    assert is_random(node_of(flash, x, x, x, share)) == drops
+    assert not is_random(node_of(flash, x, x, x))
+    assert is_random(node_of(aten.rand_like.default, x))

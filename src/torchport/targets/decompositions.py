@@ -30,6 +30,7 @@ def core_decompositions() -> dict[OpOverload, Callable[..., object]]:
             _index_add, table[torch.ops.aten.index_add.default]
         ),
         torch.ops.aten.smooth_l1_loss_backward.default: _smooth_l1_loss_backward,
+        torch.ops.aten.copy.default: _copy,
         torch.ops.aten.empty.memory_format: _zeros,
         torch.ops.aten.empty_permuted.default: _permuted_zeros,
     }
@@ -59,6 +60,12 @@ def _smooth_l1_loss_backward(
     apart = given - wanted
     inside = torch.where(apart >= beta, scaled, scaled * apart / beta)
     return torch.where(apart <= -beta, -scaled, inside)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Return what is written to a tensor or a part of it: the source in the target's shape and dtype."""
+    made = source.to(target.dtype).expand(target.shape)
+    return made.clone(memory_format=torch.contiguous_format)
 
 
 def _zeros(size: Sequence[int], **settings: Any) -> torch.Tensor:

@@ -29,8 +29,16 @@ def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether an op draws random numbers: run again, it gives others."""
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether an op draws random numbers: run again, it gives others. Attention does for dropout only."""
+    op = node.target
+    if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    names = [argument.name for argument in op._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    place = names.index("dropout_p")
+    share = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return not (isinstance(share, (int, float)) and share == 0)
 
 
 def check_tensors(node: fx.Node, dtypes: Collection[torch.dtype]) -> Verdict | None:

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from torchport.records import SUPPORTED, Verdict
 from torchport.targets.decompositions import core_decompositions, find_op, full_names, is_composite
 from torchport.targets.integer_bounds import Bounds
-from torchport.targets.node_checks import check_integers, check_tensors
+from torchport.targets.node_checks import check_integers, check_tensors, is_random
 from torchport.targets.target import Decompositions, OptionsT, Target
 from torchport.targets.value_ranges import annotate, condition_of
 from torchport.torch_private import OpOverload
@@ -130,7 +130,7 @@ class RuleTarget(Target[OptionsT], Generic[OptionsT, RuleT]):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
         name = str(node.target)
         rule = self.rules().get(name)
-        if rule is None and torch.Tag.nondeterministic_seeded in node.target.tags:
+        if rule is None and is_random(node):
             return Verdict(
                 False, "random", f"{name} draws random numbers, which only torch can repeat",
                 "call model.eval() first if this is dropout",

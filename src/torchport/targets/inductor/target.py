@@ -18,7 +18,7 @@ from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.inductor.format import FORMAT
 from torchport.targets.inductor.options import InductorOptions
 from torchport.targets.inductor.safe_ops import why_unsafe
-from torchport.targets.node_checks import tensors_of
+from torchport.targets.node_checks import is_random, tensors_of
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Runner, Target
 from torchport.torch_private import OpOverload
 
@@ -77,8 +77,7 @@ class InductorTarget(Target[InductorOptions]):
         """Accept ops that a file can hold, that cannot end the process, and that match torch's accuracy."""
         if not isinstance(node.target, OpOverload):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
-        seeded = torch.Tag.nondeterministic_seeded in node.target.tags
-        if seeded and (node.target is not _ATTENTION or _drops(node)):
+        if is_random(node):
             return Verdict(False, "random", f"{node.target} draws random numbers from torch's generator")
         problem = why_not_encoded(node)
         if problem:
@@ -128,11 +127,6 @@ class InductorTarget(Target[InductorOptions]):
 def _compiler() -> str | None:
     """Return the C++ compiler that inductor would use; asking inductor itself would import dynamo."""
     return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++"))
-
-
-def _drops(node: fx.Node) -> bool:
-    dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
-    return not (isinstance(dropout, (int, float)) and dropout == 0)
 
 
 def _check_tensors(node: fx.Node) -> Verdict | None:

@@ -31,6 +31,7 @@ from torchport.targets.openvino.narrow_integers import narrow_integers
 from torchport.targets.openvino.padded_pools import pad_before_pools
 from torchport.targets.openvino.pool_rounding import round_pools_down
 from torchport.targets.openvino.scalar_reshapes import squeeze_to_scalars
+from torchport.targets.openvino.slice_writes import rewrite_slice_writes
 from torchport.targets.openvino.watches import add_sums, find_watches
 from torchport.targets.summed_scales import dequantize_summed
 from torchport.targets.target import Artifact, Island
@@ -47,6 +48,7 @@ def build(island: Island) -> Artifact:
     """
     watches, finite_inputs = _watches(island)
     with_sums, sums = add_sums(island.graph_module, watches)
+    rewrite_slice_writes(with_sums)
     # OpenVINO computes the factors in half precision, so that all elements of a channel are off together.
     fold_scales(with_sums, HALVES)
     widen_ops(with_sums)

@@ -32,6 +32,13 @@ def _fixed_split(node: fx.Node) -> Verdict | None:
     return None
 
 
+def _fixed_place(node: fx.Node) -> Verdict | None:
+    """Refuse an open size along the dimension of a slice that is written, and an open place in it."""
+    if all(isinstance(number, int | None) for number in (*node.args[2:], *node.kwargs.values())):
+        return fixed_along(2)(node)
+    return shape("the place of the write has an open size")
+
+
 takes(
     "view.default _unsafe_view.default permute.default unsqueeze.default expand.default",
     "fib",
@@ -46,7 +53,7 @@ takes(
 )
 takes("split.Tensor split_with_sizes.default", "fi", moved, NaN.EXACT, open=_fixed_split)
 takes("unbind.int", "fi", moved, NaN.EXACT, open=_fixed_split)
-takes("slice_scatter.default select_scatter.default", "fi", moved, NaN.EXACT)
+takes("slice_scatter.default select_scatter.default", "fi", moved, NaN.EXACT, open=_fixed_place)
 takes("pixel_shuffle.default pixel_unshuffle.default", "f", moved, NaN.EXACT)
 
 
