@@ -75,6 +75,12 @@ class Picky(HostTarget):
         return checked
 
 
+class PickyLiar(Picky, Liar):
+    """Takes no negative numbers, and gets one op wrong."""
+
+    name = "picky_liar"
+
+
 class Moody(HostTarget):
     """Fails on negative numbers."""
 
@@ -120,4 +126,7 @@ class Clockless(Slow):
     has_clock = False
 
 
-DEVICES = {device.name: device() for device in (Liar, Refuser, Crasher, Whole, Picky, Moody, Slow, Clockless)}
+DEVICES = {
+    device.name: device()
+    for device in (Liar, Refuser, Crasher, Whole, Picky, PickyLiar, Moody, Slow, Clockless)
+}

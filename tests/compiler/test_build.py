@@ -21,6 +21,21 @@ def model(x):
     return torch.relu(torch.tanh(x * 2) + 1)
 
 
+def tried_ops(monkeypatch):
+    """Return a list that gets the ops of each island that is built to find those at fault."""
+    tried = []
+    build = Refuser.build
+
+    def noting(self, island, options):
+        if island.name.startswith("only_"):
+            nodes = island.graph_module.graph.nodes
+            tried.append([str(node.target) for node in nodes if node.op == "call_function"])
+        return build(self, island, options)
+
+    monkeypatch.setattr(Refuser, "build", noting)
+    return tried
+
+
 @pytest.mark.usefixtures("devices")
 class TestDevicesThatGoWrong:
     @pytest.mark.parametrize(
@@ -52,19 +67,33 @@ class TestDevicesThatGoWrong:
                 y = y @ y
             return x, y, torch.tanh(y)
 
-        tried = []
-        build = Refuser.build
-
-        def counting(self, island, options):
-            tried.append(island.name)
-            return build(self, island, options)
-
-        monkeypatch.setattr(Refuser, "build", counting)
+        tried = tried_ops(monkeypatch)
         compiled = torchport.compile(repeated, (X, torch.eye(3)), target="refuser")
         assert [row.op for row in compiled.coverage.stayed] == [FAULTY] * 7
         # tanh of either shape, the sum, and the product
-        assert sum(name.startswith("only_") for name in tried) == 4
+        assert sorted(tried[0]) == ["aten.add.Tensor", "aten.mm.default", FAULTY, FAULTY]
         torch.testing.assert_close(compiled(X, torch.eye(3)), repeated(X, torch.eye(3)))
+
+    def test_the_one_at_fault_among_many_is_found_in_few_builds(self, monkeypatch):
+        def long(x):
+            for number in range(40):
+                x = x * (1 + number / 1000)
+                x = torch.tanh(x) if number == 27 else x
+            return x
+
+        tried = tried_ops(monkeypatch)
+        compiled = torchport.compile(long, (X,), target="refuser")
+        assert [row.op for row in compiled.coverage.stayed] == [FAULTY]
+        assert len(tried[0]) == 41
+        assert len(tried) <= 13  # two for each time that 41 is halved, and one
+        torch.testing.assert_close(compiled(X), long(X))
+
+    def test_an_operand_out_of_range_does_not_hide_another_op_s_fault(self):
+        def both(x):
+            return torch.relu(-x), torch.tanh(x)
+
+        compiled = torchport.compile(both, (X.abs(),), target="picky_liar")
+        assert [row.op for row in compiled.coverage.stayed] == [FAULTY]
 
     def test_a_user_who_wants_no_check_gets_none(self):
         compiled = torchport.compile(model, (X,), target="liar", options={"check": False})

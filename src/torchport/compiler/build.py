@@ -14,7 +14,8 @@ from torch import fx
 
 from torchport.compiler import speed_trial
 from torchport.compiler.cache import Built, build_or_read
-from torchport.compiler.island_trial import find_culprits, island_difference, reference_values
+from torchport.compiler.culprits import find_culprits
+from torchport.compiler.island_trial import island_difference, reference_values
 from torchport.compiler.normalise import NormalGraph
 from torchport.compiler.open_sizes import OpenSizes
 from torchport.compiler.outline import Piece, host_graph, spec_of

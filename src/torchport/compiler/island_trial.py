@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from torchport.capture import source_line
-from torchport.compiler.outline import Piece, spec_of
+from torchport.compiler.outline import spec_of
 from torchport.errors import CompileError, one_line
-from torchport.records import Verdict
 from torchport.targets import Artifact, Island, Options, Target
 from torchport.targets.node_by_node import NodeByNode
 from torchport.targets.node_checks import tensors_of
-from torchport.targets.target import GaveNaN, OutOfRange
 from torchport.verification import HALVES, coarsest_step, compare_tensors, half_difference, island_tolerance
 
 _ROUNDING = "fake_quantize"
@@ -241,121 +238,6 @@ def difference(
         if not found.ok:
             return f"output {index}: {found.detail}"
     return ""
-
-
-def find_culprits(
-    piece: Piece,
-    target: Target,
-    options: Options,
-    values: dict[fx.Node, object],
-    alone: Callable[[fx.Node], Piece | None] = lambda node: None,
-    *,
-    ignore_values: bool = False,
-) -> dict[fx.Node, Verdict]:
-    """Build and run each op of an island on its own, and return the verdicts on those that fail.
-
-    Args:
-        piece: the island.
-        target, options: what it is built for.
-        values: the values of all nodes.
-        alone: makes the island of one op, if it has open sizes; else None, and the values' sizes are used.
-        ignore_values: whether to try only one of several calls that differ just in their tensors' values.
-    """
-    known: dict[object, Verdict | None] = {}
-    for node in piece.ops:
-        kind = _kind(node) if ignore_values else node
-        if kind not in known:
-            known[kind] = _try_alone(node, target, options, values, alone(node))
-    verdicts = {node: known[_kind(node) if ignore_values else node] for node in piece.ops}
-    return {node: verdict for node, verdict in verdicts.items() if verdict is not None}
-
-
-def _kind(node: fx.Node) -> str:
-    """Return a key of a call: everything but its tensors' values."""
-    described = fx.map_arg((node.args, node.kwargs), lambda source: _described(source.meta.get("val")))  # type: ignore[arg-type, return-value]  # texts in place of nodes
-    return f"{node.target} {described!r} {_described(node.meta.get('val'))!r}"
-
-
-def _described(value: object) -> object:
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_described, value))
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return str(value)
-    return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
-
-
-def _try_alone(
-    node: fx.Node, target: Target, options: Options, values: dict[fx.Node, object], single: Piece | None
-) -> Verdict | None:
-    if single is None:
-        return _problem_alone(node, target, options, values)
-    arguments: list[Any] = [values[source] for source in single.inputs]
-    expected: list[Any] = [values[source] for source in single.outputs]
-    return _problem(node, single.island, target, options, arguments, expected)
-
-
-def _problem_alone(
-    node: fx.Node, target: Target, options: Options, values: dict[fx.Node, object]
-) -> Verdict | None:
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    weights: dict[str, Any] = {}
-    inputs = [source for source in node.all_input_nodes if source.op != "get_attr"]
-    for source in node.all_input_nodes:
-        if source in inputs:
-            copies[source] = graph.placeholder(source.name)
-        else:  # still a weight: a target may prepare it
-            weights[str(source.target)] = values[source]
-            copies[source] = graph.create_node("get_attr", str(source.target))
-        copies[source].meta = dict(source.meta)
-    call = graph.node_copy(node, copies.__getitem__)
-    call.meta = dict(node.meta)
-    value = values[node]
-    results = [call]
-    expected: list[Any] = [value]
-    if isinstance(value, (tuple, list)):
-        getitems = [user for user in node.users if isinstance(user.args[1], int)]
-        expected = [value[getitem.args[1]] for getitem in getitems]  # type: ignore[index]  # integers
-        results = [graph.node_copy(getitem, lambda source: call) for getitem in getitems]
-    graph.output(tuple(results))
-    arguments: list[Any] = [values[source] for source in inputs]
-    if not all(isinstance(item, torch.Tensor) for item in (*arguments, *expected)):
-        return None
-    island = Island(
-        f"only_{node.name}",
-        fx.GraphModule(weights, graph),
-        tuple(spec_of(argument) for argument in arguments),
-        tuple(spec_of(result) for result in expected),
-    )
-    return _problem(node, island, target, options, arguments, expected)
-
-
-def _problem(
-    node: fx.Node,
-    island: Island,
-    target: Target,
-    options: Options,
-    arguments: list[torch.Tensor],
-    expected: list[torch.Tensor],
-) -> Verdict | None:
-    """Build and run an island of one op, and return a verdict if it fails or differs."""
-    try:
-        artifact = target.build(island, options)
-        actual = run_artifact(artifact, island, target, options, arguments)
-    except GaveNaN as error:
-        actual = error.results
-    except OutOfRange:
-        return None
-    except subprocess.TimeoutExpired:
-        raise  # the caller who set the limit should see it
-    except Exception as error:  # noqa: BLE001  # a device and its compiler may raise anything
-        return Verdict(False, "build_failed", one_line(error), "report it to the target's maintainers")
-    problem = island_difference(
-        island, arguments, actual, expected, low_precision=target.is_low_precision(options)
-    )
-    if problem:
-        return Verdict(False, "inaccurate", f"{node.target} differs from eager torch: {problem}")
-    return None
 
 
 def run_artifact(
