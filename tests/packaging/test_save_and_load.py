@@ -76,6 +76,7 @@ def test_torch_export_load_opens_it_too(path, target):
     assert actual["rest"][1][0].item() == 2.0
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_a_fresh_process_loads_it_without_the_model_s_code(path, target):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).eval()
     compiled = saved(path, model, X, target=target)
@@ -277,6 +278,12 @@ def test_weights_keep_their_memory_order(path):
     weight = torch.rand(4, 4).t()
     saved(path, lambda x: (x, weight.sort(stable=True).values * 1), X, options={"keep_ops": ["aten.mul"]})
     assert torch.equal(torchport.load(path)(X)[1], weight.sort().values)
+
+
+def test_weights_of_host_ops_keep_their_memory_order(path):
+    weight = torch.arange(24, dtype=torch.uint8).view(2, 3, 4).permute(2, 0, 1)
+    saved(path, lambda x: (x, weight * 3), X, options={"keep_ops": ["aten.mul"]})
+    assert torch.equal(torchport.load(path)(X)[1], weight * 3)
 
 
 def test_a_stale_weight_is_not_saved(path):

@@ -208,3 +208,25 @@ def test_groups_are_smaller_where_a_layer_changes_much_and_larger_where_little()
     plan["layers"][0]["group_size"] = 5
     with pytest.raises(QuantizationError, match=r"parts\.0 in the plan is 5"):
         quantize(floats, data, LOOSE, {"bits": 4, "plan": QuantizationPlan.from_json(plan)})
+
+
+class LinearThatEmbeds(nn.Module):
+    """Looks rows up in the weight of its linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 16, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = nn.functional.embedding(ids, self.head.weight)
+        return self.head(rows.relu())
+
+
+def test_a_lookup_in_a_linear_layers_weight_is_not_taken_for_the_layer() -> None:
+    torch.manual_seed(0)
+    floats = LinearThatEmbeds().eval()
+    data: list[object] = [torch.randint(0, 16, (4, 6)) for _ in range(6)]
+    made = quantize(floats, data, LOOSE, {"bits": 4, "group_size": 16, "size_ratio": 0})
+    assert [layer.bits for layer in made.plan.layers] == [4]
+    with torch.no_grad():
+        assert correlation(made(data[0]), floats(data[0])) > 0.98

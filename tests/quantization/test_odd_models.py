@@ -30,6 +30,46 @@ def norm(channels: int) -> nn.BatchNorm2d:
     return made
 
 
+def test_convolutions_of_a_single_sample_without_a_batch_are_calibrated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(6, 12, 3), nn.ReLU(), nn.Conv2d(12, 4, 1)).eval()
+    data = items(6, 9, 9)
+    quantized = torchport.quantize(model, data, speed=False)
+    assert quantized.plan.count("int8") == 2
+    with torch.no_grad():
+        assert pcc(quantized(data[0]), model(data[0])) > 0.99
+
+
+class WithCount(nn.Module):
+    """Also returns the number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return self.linear(x), x.shape[0]
+
+
+def test_a_result_that_counts_the_batch_fixes_its_size() -> None:
+    torch.manual_seed(0)
+    data = items(3, 8)
+    quantized = torchport.quantize(WithCount().eval(), data, method="dynamic", speed=False)
+    _, count = quantized(data[0])
+    assert (type(count), count) == (int, 3)
+    assert torchport.compile(quantized, (data[0],), target="host")(data[0])[1] == 3
+    with pytest.raises(QuantizationError, match=r"batch|shape|size"):
+        quantized(items(5, 8)[0])
+
+
+def test_a_result_that_counts_an_open_size_is_refused() -> None:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    with pytest.raises(QuantizationError, match=r"depends on the sizes of the inputs.*dynamic_shapes"):
+        torchport.quantize(
+            WithCount().eval(), items(3, 8), method="dynamic", speed=False, dynamic_shapes=({0: rows},)
+        )
+
+
 def test_norms_are_folded_into_each_group_of_a_transposed_convolution() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.ConvTranspose2d(4, 8, 3, stride=2, groups=2), norm(8)).eval()

@@ -274,7 +274,8 @@ def _own_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    return digest_of(tensor_bytes(tensor).numpy().data if tensor.numel() else memoryview(b""))
+    in_memory_order = tensor.as_strided((tensor.numel(),), (1,))  # as the archive stores it
+    return digest_of(tensor_bytes(in_memory_order).numpy().data if tensor.numel() else memoryview(b""))
 
 
 def _input_tensor(key: LeafKey) -> InputTensor:

@@ -41,7 +41,7 @@ def scale_back(graph: fx.Graph, node: fx.Node, largest: fx.Node) -> None:
         product = graph.call_function(target, tuple(args))  # type: ignore[arg-type]  # an op
         product.meta = dict(node.meta)
         if isinstance(bias, fx.Node) and "conv" in str(target):
-            ones = [1] * (node.meta["val"].dim() - 1 - _has_samples(node))
+            ones = [1] * (node.meta["val"].dim() - 1 - has_samples(node))
             bias = graph.call_function(aten.view.default, (bias, [-1, *ones]))
         if bias is None:
             node.target, node.args = aten.mul.Tensor, (product, largest)
@@ -52,7 +52,7 @@ def scale_back(graph: fx.Graph, node: fx.Node, largest: fx.Node) -> None:
     node.target, node.args = aten.add.Tensor, (scaled, bias)
 
 
-def _has_samples(node: fx.Node) -> bool:
+def has_samples(node: fx.Node) -> bool:
     """Whether a convolution's result has a dimension for the samples of a batch."""
     dims = next(int(digit) for digit in str(node.target) if digit.isdigit())
     return bool(node.meta["val"].dim() == dims + 2)

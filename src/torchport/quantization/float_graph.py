@@ -171,6 +171,12 @@ class _NotDecomposed(Exception):
 
 
 def _graph_of(captured: CapturedModel) -> FloatGraph:
+    if captured.result.has_symbols:
+        raise QuantizationError(
+            "a result holds a number that depends on the sizes of the inputs",
+            where=captured.name,
+            remedy="leave dynamic_shapes out, or compute the number in the caller",
+        )
     try:
         program = functional(captured.program, _DECOMPOSED)
     except Exception as error:  # torch raises many kinds

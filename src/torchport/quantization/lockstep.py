@@ -129,7 +129,9 @@ def run_in_lockstep(
                 run.step_floats(node)
             path = graph.weights.get(node)
             if path is not None:
-                weight = quantize(path, known.of(node) if path in fitted else None)
+                # A lookup in a linear layer's weight says nothing about the layer's inputs.
+                is_fitted = path in fitted and str(node.target) == _LINEAR
+                weight = quantize(path, known.of(node) if is_fitted else None)
                 left.discard(path)
                 if not left:
                     return

@@ -22,6 +22,7 @@ from torchport.capture.suppressed_output import STDOUT
 from torchport.errors import QuantizationError, one_line
 from torchport.quantization.calibration import CalibrationData, Progress
 from torchport.quantization.decisions import Decisions, Edge, QuantizedWeight, Quantizer
+from torchport.quantization.dynamic_graph import has_samples
 from torchport.quantization.float_graph import FloatGraph, fixed_copy
 from torchport.quantization.graph_tensors import tensor_of
 from torchport.quantization.model_runs import naming_failing_item
@@ -140,7 +141,7 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
     }
     advanced = AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if reduces_weights(options) else OverflowFix.DISABLE,
-        disable_bias_correction=not options.bias_correction,
+        disable_bias_correction=not options.bias_correction or _has_single_samples(fixed),
         disable_channel_alignment=True,  # nncf silently lacks it for torch.export graphs
         weights_quantization_params=QuantizationParameters(per_channel=options.weights == "per_channel"),
         # Otherwise inputs of depthwise convolutions are quantized per channel, which few engines support.
@@ -157,6 +158,12 @@ def _run(nncf: Any, fixed: fx.GraphModule, reader: Any, count: int, options: Qua
         ignored_scope=nncf.IgnoredScope(names=ignored, validate=False),
         advanced_parameters=advanced,
     )
+
+
+def _has_single_samples(graph_module: fx.GraphModule) -> bool:
+    """Whether a convolution's input has no batch dimension: nncf then takes another one for its channels."""
+    convolutions = [node for node in graph_module.graph.nodes if "aten.conv" in str(node.target)]
+    return any(not has_samples(node) for node in convolutions)
 
 
 def _integer_ops(graph_module: fx.GraphModule) -> list[str]:

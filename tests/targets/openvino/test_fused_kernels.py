@@ -6,15 +6,18 @@ import torch
 from torch import nn
 
 import torchport
+from targets.graphs import island_of
 from torchport.quantization import AccuracyBudget
 from torchport.targets.openvino import arm_reductions, fused_kernels
+from torchport.targets.openvino.build import _convert
 from torchport.targets.openvino.library import openvino
 
 X = torch.rand(1, 3, 16, 16)
 
 
 def converted(module):
-    return openvino().convert_model(torch.export.export(module.eval(), (X,)))
+    with torch.no_grad():
+        return _convert(island_of(module.eval(), X))
 
 
 @pytest.mark.parametrize(
@@ -151,3 +154,24 @@ def test_tensors_scaled_by_negative_numbers_are_rounded_as_torch_does(scale, con
     compiled = torchport.compile(model, (x,), options=options)
     assert compiled.coverage.stayed == ()
     assert ((compiled(x) - model(x)).abs() > 0.005).sum() <= 1  # halfway between two steps
+
+
+class Untransposed(nn.Module):
+    """Products with a weight, transposed in the first one, which OpenVINO then gets in floats."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 16))
+
+    def forward(self, x):
+        return (x @ self.weight.T @ self.weight).sum(-1, keepdim=True)
+
+
+def test_a_product_in_floats_before_one_in_eight_bits_is_computed_as_torch_does():
+    torch.manual_seed(1)
+    model, items = Untransposed().eval(), [torch.randn(4, 16) for _ in range(6)]
+    quantized = torchport.quantize(model, items, speed=False, accuracy=AccuracyBudget(pcc=0.5))
+    compiled = torchport.compile(quantized, (items[0],), options={"cache": False, "speed_trial": False})
+    assert compiled.coverage.stayed == ()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(items[0]), quantized(items[0]), atol=1e-3, rtol=1e-3)

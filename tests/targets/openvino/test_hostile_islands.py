@@ -112,6 +112,15 @@ def test_a_model_that_torchport_does_not_write_is_refused(island, attack):
         load_and_run(with_xml(artifact, ATTACKS[attack](xml_of(artifact))), record, x)
 
 
+@pytest.mark.parametrize(
+    "model", [nn.LayerNorm(8, eps=1e-3), nn.GroupNorm(2, 4, eps=1e-3), nn.Hardtanh(-1e-3, 1e-3)]
+)
+def test_a_fraction_may_have_any_number_of_digits(model):
+    """In XML, the float32 number nearest to 0.001 has 19 digits after its point."""
+    compiled = torchport.compile(model.eval(), (torch.randn(2, 4, 8),), options={"speed_trial": False})
+    assert compiled.coverage.stayed == ()
+
+
 def test_the_model_as_it_is_gives_what_torch_gives(island):
     artifact, record, x, expected = island
     again = with_xml(artifact, xml_of(artifact))

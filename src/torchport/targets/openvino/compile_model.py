@@ -24,6 +24,7 @@ from torchport.targets.openvino.fused_kernels import (
     is_slower_merged,
     separate_negative_scales,
 )
+from torchport.targets.openvino.inner_scales import separate_inner_scales
 from torchport.targets.openvino.library import core
 from torchport.targets.openvino.options import PRECISIONS, OpenVinoOptions
 from torchport.targets.openvino.request import Request
@@ -107,6 +108,7 @@ def _compile_rewritten(
     config = exported = {**extra, **compile_config(options)}
     if options.device == "CPU":
         write_attention(model)
+        separate_inner_scales(model)
     if options.device == "CPU" and (is_slower_merged(model) or has_wrong_products(model)):
         config = exported = {**WITHOUT_MERGED_KERNELS, **config}  # a compiled form keeps this setting
     elif options.device == "CPU" and has_crashing_attention(model):

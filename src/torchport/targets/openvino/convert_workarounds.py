@@ -93,7 +93,7 @@ def _place(node: Any, kind: str, conversion: Any) -> None:
     if kind in _SWAPPED and not both_are:
         _swap(node, kind)
     elif not conversion.input_value(0).get_element_type().is_real():
-        node.input(1).replace_source_output(_above_lowest(conversion).output(0))
+        node.input(1).replace_source_output(above_lowest(conversion.output(0)).output(0))
     elif not both_are and kind not in _SAFE:  # if both are conversions, only one of integers is fused
         raise TargetError(
             f"OpenVINO's {kind} misreads a converted tensor as its second input", where="openvino"
@@ -111,10 +111,10 @@ def _swap(node: Any, kind: str) -> None:
     node.output(0).replace(made.output(0))
 
 
-def _above_lowest(conversion: Any) -> Any:
-    """Return converted integers clamped to their dtype's lowest value: a no-op that prevents the fusion."""
-    kind = conversion.get_output_element_type(0)
+def above_lowest(source: Any) -> Any:
+    """Return a tensor clamped to its dtype's lowest value: a no-op that prevents fusion."""
+    kind = source.get_element_type()
     lowest = _LOWEST.get(kind.get_type_name())
     if lowest is None:
         lowest = numpy.iinfo(kind.to_dtype()).min
-    return openvino().opset13.maximum(conversion, openvino().opset13.constant(lowest, dtype=kind))
+    return openvino().opset13.maximum(source, openvino().opset13.constant(lowest, dtype=kind))

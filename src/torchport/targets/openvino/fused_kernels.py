@@ -4,8 +4,8 @@ OpenVINO 2026.4 fuses attention and the elementwise ops that follow it into one 
 second computed operand and its result is read more than once, as our sums do with each result, the process
 crashes with a segmentation fault on ARM. Models that project the result first, as most do, are unaffected.
 
-It also fuses products of a few rows with small weights that follow each other, and if the weights are in
-eight bits the results are arbitrary. Whether it does depends on the number of threads.
+It also fuses products of a few rows with small weights that follow each other, and if one of the weights is
+in eight bits the results are arbitrary. Whether it does depends on the number of threads.
 
 On ARM it also compiles a SiLU after a convolution as a snippet, although the convolution's kernel could
 compute it as it writes: the extra read and write take a sixth of EfficientNet's time.
@@ -41,20 +41,20 @@ _SCALES = frozenset({"Multiply", "Add", "Subtract", "Divide", "BatchNormInferenc
 
 
 def has_wrong_products(model: Any) -> bool:
-    """Whether a model has products with 8-bit weights that follow each other, and might be fused."""
-    products = [
-        node for node in model.get_ops() if node.get_type_name() == "MatMul" and _is_in_eight_bits(node)
-    ]
+    """Whether a model has products that might be fused with each other, one of them with an 8-bit weight."""
+    products = [node for node in model.get_ops() if node.get_type_name() == "MatMul" and _is_small(node)]
     return any(_follows_another(node) for node in products)
 
 
-def _is_in_eight_bits(product: Any) -> bool:
-    """Whether a product has few rows and a small 8-bit weight."""
+def _is_small(product: Any) -> bool:
+    """Whether a product has few rows and a small weight."""
     shape, weight = product.get_output_partial_shape(0), product.get_input_partial_shape(1)
     if shape.is_dynamic or weight.is_dynamic or max(weight.to_shape()) > _LARGEST_WEIGHT:
         return False
-    if math.prod(list(shape.to_shape())[:-1]) > _MOST_ROWS:
-        return False
+    return bool(math.prod(list(shape.to_shape())[:-1]) <= _MOST_ROWS)
+
+
+def _is_in_eight_bits(product: Any) -> bool:
     found = product.input_value(1).get_node()
     while found.get_type_name() in _SCALES | _MOVES:
         found = found.input_value(0).get_node()
@@ -62,7 +62,7 @@ def _is_in_eight_bits(product: Any) -> bool:
 
 
 def _follows_another(product: Any) -> bool:
-    """Whether a product with an 8-bit weight reads what is computed from another's result."""
+    """Whether a small product reads what is computed from another's result, and either weight has 8 bits."""
     seen: set[str] = set()
     waiting = [product.input_value(0).get_node()]
     while waiting:
@@ -71,7 +71,7 @@ def _follows_another(product: Any) -> bool:
             continue
         seen.add(found.get_name())
         if found.get_type_name() == "MatMul":
-            if _is_in_eight_bits(found):
+            if _is_small(found) and (_is_in_eight_bits(found) or _is_in_eight_bits(product)):
                 return True
         elif found.get_type_name() not in _ENDS and not found.get_type_name().startswith("Reduce"):
             waiting += [found.input_value(index).get_node() for index in range(found.get_input_size())]

@@ -197,7 +197,7 @@ class _Reader:
 
     def _check_data(self, attributes: dict[str, str]) -> None:
         for key, value in attributes.items():
-            for word in re.findall(r"[0-9]{19,}", value):
+            for word in re.findall(r"(?<![0-9.])[0-9]{19,}", value):  # a fraction may have any digits
                 raise _refusal(f"the number {word[:40]} of {key} is too large")
         if self._layer.data is not None:  # OpenVINO reads the first one
             raise _refusal(f"a layer {self._layer.type} has two data elements")
