@@ -26,6 +26,12 @@ ensure_torchvision_ops()  # lets test files import transformers, which imports t
 gc.set_threshold(10_000, 20, 50)
 
 
+def pytest_collection_finish():
+    """Exclude what is imported by now from garbage collection, which takes half a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     """Gives each test its own empty cache, so that tests share no artifacts."""

@@ -47,7 +47,7 @@ class Slower(Engine):
     name = "slower"
 
     def call(self, run, arguments):
-        time.sleep(0.2)
+        time.sleep(0.05)
         return run(arguments)
 
 

@@ -94,7 +94,7 @@ def test_an_engine_that_dies_costs_its_turn_and_the_table_says_how(model):
     assert "inaccurate" in rows["mistaken"].reason
     assert "in the scheduler" in rows["raises"].reason
     assert rows["absent"].reason == "its library is not installed; install it"
-    assert rows["slower"].seconds > 0.2
+    assert rows["slower"].seconds > 0.05
     assert rows["quick"].ratio < 1
     assert rows["quick"].max_absolute < 1e-3
     assert rows["quick"].build_seconds > 0

@@ -124,6 +124,7 @@ def test_twenty_lengths_of_an_encoder_are_one_build(target, builds):
     assert (len(builds), len(compiled.programs), compiled.fallbacks.fallbacks) == (count, 1, 0)
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_twenty_lengths_of_a_decoder_are_one_build(target, builds):
     model = Decoder().eval()
     compiled = torchport.compile(model, (ids(2, 7),), dynamic_shapes=({1: LENGTH},), target=target)

@@ -79,7 +79,7 @@ MORE_TRANSFORMERS = """
 REFUSED_WITH_LABELS = "longformer led fastspeech2_conformer jetmoe siglip2 xlm reformer".split()
 # Takes gigabytes and minutes.
 TOO_LARGE = "sam3 sam3_tracker".split()
-IN_MAKE_TEST = {"torchvision": 1, "timm": 2, "hf-small": 2}
+IN_MAKE_TEST = {"torchvision": 1, "timm": 1, "hf-small": 2}
 
 
 def _names(family: str, names: list[str]) -> list[object]:

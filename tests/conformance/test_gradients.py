@@ -2,7 +2,7 @@
 
 Models are in training mode, with the same random numbers. The loss is the squared distance from random signs,
 since the mean square of what a norm returns hardly depends on its input: gradients before it would be nothing
-but rounding. A few of the models run in `make test`.
+but rounding. One of the models runs in `make test`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ from torchport.compiler import graph_programs
 from torchport.structure import flatten, tensors_in
 from torchport.verification.tolerance import tolerance_for
 
-QUICK = {
-    "hf-small:llama": "openvino",
-    "hf-small:bert": "ttnn",
-}
+QUICK = {"hf-small:bert": "ttnn"}  # tests/compiler/test_training_graph.py trains on openvino
 NAMES = [
     *[f"torchvision:{name}" for name in TORCHVISION[:25]],
     *[f"timm:{name}" for name in TIMM[:25]],

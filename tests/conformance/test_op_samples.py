@@ -1,7 +1,7 @@
 """Never wrong: on torch's own samples of every op, the compiled result equals eager torch's.
 
 The trial of islands is turned off, to test the target's verdicts themselves.
-The whole sweep is `make conformance`; every ninety-sixth op runs in `make test`.
+The whole sweep is `make conformance`; every 192nd op runs in `make test`.
 
 onnxruntime and inductor take seconds to build anything at all, so all samples of eight ops form one graph for
 them. If that graph is refused, is not built or falls back to eager torch, its halves are tried, down to one
@@ -17,7 +17,7 @@ from conformance.op_samples import DTYPES, OPS, check_together, name_of, problem
 from torchport.verification import HALVES
 
 SLICE = [
-    pytest.param(op, id=name_of(op), marks=[] if index % 96 == 5 else [pytest.mark.conformance])
+    pytest.param(op, id=name_of(op), marks=[] if index % 192 == 5 else [pytest.mark.conformance])
     for index, op in enumerate(OPS)
 ]
 TOGETHER = 8  # ops in one graph

@@ -5,12 +5,15 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 from docs.markdown import blocks
 from report.pages import data_of
 from torchport.records import BenchRecord
 from torchport.report import read_report
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_the_two_commands_of_the_readme_write_a_report(root, tmp_path):
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -120,6 +120,7 @@ STATE_CHANGES = {
 
 
 @pytest.mark.parametrize("change", STATE_CHANGES.values(), ids=STATE_CHANGES)
+@pytest.mark.parametrize("target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)])
 def test_state_that_changes(change, target):
     model = Plain()
     compiled = torchport.compile(model, (torch.ones(3),), target=target)

@@ -61,6 +61,7 @@ MAKES = {
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+@pytest.mark.parametrize("target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)])
 def test_an_output_keeps_its_class_and_its_values(make, target):
     def model(x):
         return make(x + 1)

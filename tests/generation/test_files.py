@@ -35,7 +35,7 @@ def _saved(model, path, target="host", batches=(), **options):
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_llama(num_hidden_layers=1)  # like the other models saved here, except Bloom
+    return tiny_llama(num_hidden_layers=1)  # like the other models saved here
 
 
 @pytest.fixture(scope="module")
@@ -303,19 +303,23 @@ def test_made_up_files_are_refused(file, tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "settings",
     [
-        ("sequence_bias", {(38,): -10.0, (1, 2): 3.0}),
-        ("sequence_bias", {(38,): float("-inf")}),
-        ("length_penalty", float("inf")),
-        ("compile_config", CompileConfig()),
-        ("repetition_penalty", 1),
-        ("early_stopping", "never"),
+        {
+            "sequence_bias": {(38,): -10.0, (1, 2): 3.0},
+            "length_penalty": float("inf"),
+            "compile_config": CompileConfig(),
+            "repetition_penalty": 1,
+            "early_stopping": "never",
+        },
+        {"sequence_bias": {(38,): float("-inf")}},
     ],
+    ids=["finite biases and others", "an infinite bias"],
 )
-def test_settings_of_a_model_come_back_from_its_file(tmp_path, name, value):
+def test_settings_of_a_model_come_back_from_its_file(tmp_path, settings):
     model = tiny_llama(num_hidden_layers=1)
-    setattr(model.generation_config, name, value)
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
     loaded = _saved(model, tmp_path / "llama.pt2")
     ids = _prompt(3)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))
@@ -394,7 +398,7 @@ def test_code_that_a_configuration_names_is_not_looked_for(file, tmp_path, model
 
 
 def test_alibi_models_too(tmp_path):
-    model = small_causal("bloom")
+    model = small_causal("bloom", n_layer=1)
     loaded = _saved(model, tmp_path / "bloom.pt2")
     ids = _prompt(11)
     assert torch.equal(loaded.generate(ids, **GREEDY), model.generate(ids, **GREEDY))

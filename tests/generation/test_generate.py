@@ -90,7 +90,7 @@ def test_two_builds_where_no_program_is_for_all_widths(monkeypatch):
 
 def test_keys_and_values_of_one_product_need_one_build():
     model = small_causal("gpt2", n_layer=1)
-    compiled = torchport.compile(model, (_prompt(4),), target="host", max_length=64)
+    compiled = torchport.compile(model, (_prompt(4),), target="openvino", max_length=64)
     _assert_same(compiled, model, _prompt(9))
     assert len(compiled.generation_programs) == 1
 
@@ -208,6 +208,7 @@ def test_embeddings_as_a_prompt_run_with_eager_torch_and_are_counted(compiled, m
     assert "inputs_embeds" in compiled.fallbacks.last_reason
 
 
+@pytest.mark.conformance  # test_user_code.py changes a weight before and after a call
 def test_a_changed_weight_is_noticed():
     model = tiny_llama(num_hidden_layers=1)
     compiled = torchport.compile(model, (_prompt(3),), target="host", max_length=32)

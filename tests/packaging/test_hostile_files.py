@@ -24,6 +24,10 @@ from runtime.crafted_files import (
     write_records,
 )
 from torchport.errors import PackageError, RuntimeRefusal, StructureError, TargetError
+from torchport.packaging.loaded_graph import LoadedGraph
+from torchport.records import IslandMeta, TensorSpec
+from torchport.runtime.island import LoadedIsland
+from torchport.structure import flatten, flatten_call
 from torchport.targets import Target
 from without_assertions import PRELUDE
 
@@ -153,6 +157,7 @@ def deep(levels):
         (set_argument({"value": 99}), "not computed before"),
         (set_argument({"node": "nobody"}), "is malformed"),
         (lambda data: data["programs"][0]["tensors"].update(island_0="../../etc/passwd"), "has no tensor"),
+        (lambda data: graph_of(data).update(outputs=[]), "returns fewer tensors than its result has"),
         (add_call("aten.copy_.default", {"value": 0}, {"value": 0}), "its record does not name"),
         (add_call("aten.copy_.default", {"value": 3}, {"value": 0}), "only write to an input or buffer"),
         (add_call("torchport.island.default", {"value": 0}, "{}", []), "an island takes its payload"),
@@ -248,6 +253,47 @@ def test_strides_cannot_read_memory_beside_an_input(package, tmp_path):
     secret = torch.cat([X, torch.full((1, 4), 42.0)])
     with pytest.raises(RuntimeRefusal, match="strides that go out of the tensor"):
         model(secret[:1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            host_call("aten.mm.default", [{"value": 0}, {"value": 0}]),
+            "aten.mm.default raised RuntimeError: mat1",
+        ),
+        (host_call("aten.relu.default", ["x"]), "aten.relu.default raised RuntimeError: aten::relu"),
+        (lambda program: program.update(inputs=2), "the graph raised TypeError"),
+        (lambda program: program.update(outputs=[]), "returned unexpected outputs"),
+        (lambda program: program.update(outputs=[None]), "returned unexpected outputs"),
+    ],
+)
+def test_what_an_island_raises_is_an_error_that_names_the_op(package, tmp_path, change, message):
+    model = torchport.load(change_host_program(package[0], tmp_path / "crafted.pt2", change))
+    with pytest.raises((RuntimeRefusal, TargetError), match=message):
+        model(X)
+
+
+def test_what_the_hosts_graph_raises_is_an_error_that_names_the_op(package, tmp_path):
+    model = torchport.load(rewritten(package[0], tmp_path, set_argument("x")))
+    with pytest.raises(
+        RuntimeRefusal, match=r"Sequential: aten.relu.default raised RuntimeError: aten::relu"
+    ):
+        model(X)
+
+
+def test_a_graph_that_returns_too_few_tensors_is_refused(package):
+    graph = LoadedGraph(
+        LoadedIsland(island_meta(), lambda _: []),
+        flatten(X).structure,
+        torchport.load(package[0]).record,
+    )
+    with pytest.raises(RuntimeRefusal, match="returns fewer tensors than its result has"):
+        graph.run_eagerly(flatten_call((X,), {}))
+
+
+def island_meta():
+    return IslandMeta("general", "host", "", (TensorSpec((1, 4), "float32"),), (), {}, {}, {})
 
 
 def test_an_island_is_not_called_with_tensors_that_it_was_not_built_for(package, tmp_path):

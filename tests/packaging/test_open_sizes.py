@@ -50,6 +50,7 @@ def test_torch_export_load_opens_it_for_the_examples_sizes(path):
 
 
 @pytest.mark.parametrize("guards", [[["==", 1, 1]], [["exec", 1]], [["size", 9, 9]], [7]])
+@pytest.mark.parametrize("target", ["host", pytest.param("openvino", marks=pytest.mark.conformance)])
 def test_tampered_guards_give_a_refusal_or_the_right_result(path, guards):
     """A file's guards may admit inputs that its islands were not built for: islands check for themselves."""
     with zipfile.ZipFile(path) as archive:

@@ -24,6 +24,7 @@ def weights_in(folder):
     return list(folder.glob("*.safetensors"))
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_separate_weights_of_a_package(compiled, tmp_path):
     path = tmp_path / "net.pt2"
     torchport.save(compiled, path, separate_weights=True)
@@ -94,6 +95,7 @@ def test_a_package_that_cannot_be_written_leaves_no_weights(compiled, tmp_path):
     assert weights_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("target", [pytest.param("host", marks=pytest.mark.conformance), "openvino"])
 def test_separate_weights_of_a_traced_model(target, tmp_path):
     model = nn.Sequential(nn.Linear(100, 200), nn.ReLU()).eval()
     weights = tmp_path / "net.safetensors"

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -186,3 +187,17 @@ def test_a_file_below_another_file_is_one_refusal(tmp_path):
     with pytest.raises(RecordError, match="cannot be written"), atomic_write(tmp_path / "file" / "inner"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path):
+    path = tmp_path / "net[1].pt2"
+    left = {path.with_name(f".{path.name}.{number:032x}.tmp"): age for number, age in enumerate((4000, 60))}
+    others = [tmp_path / f".other.pt2.{0:032x}.tmp", path.with_name(f".{path.name}.mine.tmp")]
+    for file, age in {**left, **dict.fromkeys(others, 4000)}.items():
+        file.write_bytes(b"half")
+        os.utime(file, (time.time() - age,) * 2)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"whole")
+    assert [file.exists() for file in left] == [False, True]
+    assert all(file.exists() for file in others)
+    assert path.read_bytes() == b"whole"

@@ -97,7 +97,9 @@ class PlainCalls:
         masks = mask_form(form.masks, cache.slots)
         try:
             logits = self._pieces.run(ids, cache, start, given, 1, masks)
-        except IndexError as error:
+        except (IndexError, RuntimeRefusal) as error:
+            if not isinstance(error, IndexError) and not isinstance(error.__cause__, IndexError):
+                raise
             raise RuntimeRefusal(
                 f"a token is not in the model's vocabulary, or a position is out of range: {one_line(error)}",
                 where=self._name,

@@ -120,6 +120,8 @@ def _program(packaged: PackagedProgram, tensors: StoredTensors, classes: Iterabl
     result = decode_structure(packaged.result, classes)
     held = {name: tensors.read(key) for name, key in packaged.tensors.items()}
     graph_module = decode_graph(packaged.graph, held, of_host=True)
+    if len(graph_module.graph.output_node().args[0]) < len(result.paths):  # type: ignore[arg-type]  # a tuple
+        raise PackageError("the program returns fewer tensors than its result has")
     _check_tensors(graph_module, packaged, tensors)
     program = RunnableProgram(packaged.record, graph_module, result, kind)
     _drop_payloads(graph_module)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchport import targets
-from torchport.errors import TorchportError, one_line
+from torchport.errors import RuntimeRefusal, TorchportError, one_line
 from torchport.records import Fallbacks, ProgramRecord, Tries
 from torchport.runtime.eager_fallback import NotCompiled
 from torchport.runtime.island import LoadedIsland, check_inputs
@@ -82,7 +82,14 @@ class LoadedGraph:
 
     def _call(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
-            return tuple(self._island(leaves))
+            results = tuple(self._island(leaves))
+        if len(results) < len(self._result.paths):
+            raise RuntimeRefusal(
+                "the graph returns fewer tensors than its result has",
+                where=self._record.model,
+                remedy="get the file again",
+            )
+        return results
 
     def _compile(self, leaves: list[torch.Tensor]) -> CompiledModel | str:
         from torchport.compiler import compile  # imported late: most loaded packages never need it

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from torchport.records.plain_files import read_plain_file
 from torchport.records.record import JSON, Record
 
 RecordType = TypeVar("RecordType", bound=Record)
+_ABANDONED = 3600  # seconds after which a temporary file counts as abandoned
 MOST_BYTES = 64 << 20
 """The largest record file that is read, in bytes; the largest that torchport writes are a few megabytes."""
 
@@ -61,9 +63,12 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary file to write; it replaces `path` when the block succeeds, and is removed otherwise.
 
+    One that a killed process left is removed by a later call, after an hour.
+
     Raises:
         RecordError: the file cannot be written.
     """
+    _remove_abandoned(path)
     with _temporary_for(path) as temporary:
         yield temporary
         _replace_all({path: temporary})
@@ -130,6 +135,18 @@ def _duplicate(path: Path, second: Path | None) -> None:
 def _hidden_name(path: Path) -> Path:
     """Return a new name in the same folder, since a rename is atomic within one file system only."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files for `path` that nobody has written to for an hour."""
+    name = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{32}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if not name.fullmatch(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED:
+                    os.unlink(entry.path)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from torchport.runtime.hook import register
 from torchport.runtime.input_kind import InputKind, LeafKey
 from torchport.runtime.island import LoadedIsland, check_inputs, load_island
 from torchport.structure import Structure
+from torchport.targets.graph_call import graph_call
 from torchport.targets.node_checks import is_random
 from torchport.targets.target import Meanwhile, OutOfRange
 from torchport.torch_private import HigherOrderOperator
@@ -51,7 +52,9 @@ class RunnableProgram:
             places = self._whole.inputs if isinstance(self._whole, _Selection) else range(len(kind.keys))
             # A graph from a file may have more inputs than it declares.
             _check_kind(self._whole.meta, [kind.keys[index] for index in places if index < len(kind.keys)])
-        self._call = self._whole or _direct(graph_module, self.islands, checked=kind is not None)
+        self._call = self._whole or _direct(
+            graph_module, self.islands, record.model, checked=kind is not None
+        )
         self._draws = any(_draws(node) for node in graph_module.graph.nodes)
         self._written_inputs, self._written_buffers = _written(graph_module)
         self._weights = weights if self._written_inputs or self._written_buffers else ()
@@ -156,7 +159,7 @@ def _load_all(graph_module: fx.GraphModule) -> dict[str, LoadedIsland]:
 
 
 def _direct(
-    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland], *, checked: bool
+    graph_module: fx.GraphModule, islands: Mapping[str, LoadedIsland], where: str, *, checked: bool
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
     """Return a function that runs the graph, calling islands directly rather than through the dispatcher."""
     graph = fx.Graph()
@@ -175,7 +178,8 @@ def _direct(
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.op == "get_attr":
                 setattr(root, node.target, getattr(graph_module, node.target))
-    forward = fx.GraphModule(root, graph).forward
+    module = fx.GraphModule(root, graph)
+    forward = graph_call(module, where) if checked else module.forward
     return lambda leaves: forward(*leaves)
 
 

@@ -69,7 +69,7 @@ def why_not_encoded(node: fx.Node) -> str:
 
 
 def _encode_call(node: fx.Node, numbers: Mapping[fx.Node, int], *, of_host: bool) -> dict[str, object]:
-    name = _name_of(node.target)
+    name = name_of_op(node.target)
     if (
         isinstance(node.target, OpOverload)
         and name not in CHECKED
@@ -85,7 +85,12 @@ def _encode_call(node: fx.Node, numbers: Mapping[fx.Node, int], *, of_host: bool
     }
 
 
-def _name_of(target: object) -> str:
+def name_of_op(target: object) -> str:
+    """Return the name of a call's function in the format.
+
+    Raises:
+        TargetError: the format has no such function.
+    """
     if target is operator.getitem:
         return GETITEM
     if isinstance(target, (OpOverload, CheckedOp)):

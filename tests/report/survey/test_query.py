@@ -201,3 +201,20 @@ def test_a_limit_of_more_seconds_than_can_be_waited(stat, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", raised.append)
     assert query_survey(stat, "SELECT 1", Limits(seconds=1e300)).rows == ((1,),)
     assert not raised
+
+
+def test_a_lone_surrogate_in_sql_is_refused(stat):
+    with pytest.raises(ReportError, match="not valid Unicode"):
+        query_survey(stat, "SELECT '\udc80'")
+
+
+def test_sql_that_would_overflow_the_parsers_stack_is_refused(stat):
+    with pytest.raises(ReportError, match=r"has 2,300,003 characters: write at most 50,000"):
+        query_survey(stat, "(FROM (SELECT * FROM " * 100_000 + "ops" + "))" * 100_000)
+
+
+@pytest.mark.timeout(60)
+def test_thousands_of_columns_of_one_name(stat):
+    columns = query_survey(stat, "SELECT " + ",".join("1" * 5000)).columns
+    assert len(set(columns)) == 5000
+    assert query_survey(stat, "SELECT 1 a, 2 a_1, 3 a, 4 a").columns == ("a", "a_1", "a_2", "a_3")

@@ -22,10 +22,16 @@ INDUCTOR = find("inductor")
 OPTIONS = INDUCTOR.make_options({})
 
 
+@pytest.fixture(scope="module")
+def inductor_cache(tmp_path_factory):
+    """Return one folder for all tests of this file: the headers in it take seconds to compile."""
+    return tmp_path_factory.mktemp("inductor")
+
+
 @pytest.fixture(autouse=True)
-def own_inductor_cache(tmp_path, monkeypatch):
-    """Give each test an inductor cache of its own."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+def own_inductor_cache(inductor_cache, monkeypatch):
+    """Use an inductor cache that was empty before these tests."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(inductor_cache))
 
 
 def built(function, *args):
@@ -48,7 +54,8 @@ class Net(nn.Module):
 
 def test_a_model_is_compiled_packaged_and_run(tmp_path):
     model, x = Net().eval(), torch.randn(1, 3, 8, 8)
-    compiled = torchport.compile(model, (x,), target="inductor")
+    options = {"child_trial": False}  # as tested below
+    compiled = torchport.compile(model, (x,), target="inductor", options=options)
     assert compiled.coverage.complete
     torch.testing.assert_close(compiled(x), model(x))
     torchport.save(compiled, tmp_path / "net.pt2")
@@ -268,6 +275,7 @@ def test_torch_compile_trains_with_inductor_s_islands(torch_compile):
         torch.testing.assert_close(found[name], weight.grad)
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_an_island_is_tried_in_a_child_first_and_not_again(monkeypatch):
     from torchport.targets import child_build
 

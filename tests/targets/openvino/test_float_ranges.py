@@ -258,10 +258,11 @@ NOT_IN_HALVES = ("aten.avg_pool3d.default", "aten.fake_quantize_per_tensor_affin
 SWEPT += [(name, torch.bfloat16) for name in WITH_FLOATS if name not in NOT_IN_HALVES]
 
 
+@pytest.mark.parametrize("seeds", [40, pytest.param(100, marks=pytest.mark.conformance)])
 @pytest.mark.parametrize(("name", "dtype"), SWEPT, ids=[f"{name}-{dtype}" for name, dtype in SWEPT])
-def test_ranges_hold_for_what_torch_computes(name, dtype):
+def test_ranges_hold_for_what_torch_computes(name, dtype, seeds):
     something_known = False
-    for seed in range(100 if dtype is torch.float32 else 40):
+    for seed in range(seeds if dtype is torch.float32 else seeds * 2 // 5):
         claimed, result, values = sample_of(name, seed, dtype)
         told = f"{claimed} does not hold {result.tolist()} of {values}"
         assert claimed.nan or not result.isnan().any(), told

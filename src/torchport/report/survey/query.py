@@ -17,6 +17,7 @@ from torchport.report.survey.files import find_survey
 from torchport.report.survey.views import NAMES
 
 MOST_ROWS = 100_000
+_LONGEST = 50_000  # characters of SQL: DuckDB's parser may overflow the stack on longer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ _REMEDY = f"the tables are {', '.join(NAMES)}; `DESCRIBE ops` lists columns"
 def _check_is_query(database: SurveyDatabase, sql: str) -> None:
     import duckdb
 
+    if len(sql) > _LONGEST:
+        raise ReportError(f"the SQL has {len(sql):,} characters", remedy=f"write at most {_LONGEST:,}")
+    if any("\ud800" <= character <= "\udfff" for character in sql):
+        raise ReportError("the SQL is not valid Unicode", remedy="encode it as UTF-8")
     statements = database.statements(sql)
     # PIVOT is the only query that DuckDB splits into several statements.
     pivot = re.match(r"\s*(PIVOT|UNPIVOT)\b", sql, re.IGNORECASE)
@@ -90,13 +95,15 @@ def _check_is_query(database: SurveyDatabase, sql: str) -> None:
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     """Number repeated names, as DuckDB does when it creates a table with them."""
-    distinct: list[str] = []
+    distinct: dict[str, None] = {}
+    last: dict[str, int] = {}
     for name in names:
-        number, candidate = 0, name
+        number, candidate = last.get(name, 0), name
         while candidate in distinct:
             number += 1
             candidate = f"{name}_{number}"
-        distinct.append(candidate)
+        last[name] = number
+        distinct[candidate] = None
     return tuple(distinct)
 
 

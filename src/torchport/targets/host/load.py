@@ -8,8 +8,9 @@ import torch
 from torch import fx
 
 from torchport.errors import RecordError, TargetError
-from torchport.records import parse_object
+from torchport.records import TensorSpec, parse_object
 from torchport.targets.artifact_properties import check_format, read_number
+from torchport.targets.graph_call import graph_call
 from torchport.targets.graph_json import decode_graph
 from torchport.targets.safetensors_file import read_safetensors, restored, tensor_places
 from torchport.targets.target import Artifact, Runner
@@ -17,16 +18,28 @@ from torchport.targets.target import Artifact, Runner
 FORMAT = 3  # incremented whenever the output format of `build` changes
 
 
-def load(artifact: Artifact) -> Runner:
+def load(artifact: Artifact, outputs: Sequence[TensorSpec] = ()) -> Runner:
     """Return a function that runs the island.
+
+    Args:
+        artifact: the island.
+        outputs: the specs of its results; none if they are not known in advance.
 
     Raises:
         TargetError: the artefact is of another format, or calls an op that is not permitted.
     """
-    forward = read_graph(artifact).forward
+    forward = graph_call(read_graph(artifact), "host")
+    dims = [len(spec.shape) for spec in outputs]
 
     def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return list(forward(*arguments))
+        results = list(forward(*arguments))
+        if not all(isinstance(result, torch.Tensor) for result in results) or (
+            dims and [result.dim() for result in results] != dims
+        ):
+            raise TargetError(
+                "the island returned unexpected outputs", where="host", remedy="get the file again"
+            )
+        return results
 
     return run
 

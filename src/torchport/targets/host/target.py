@@ -13,6 +13,7 @@ from torchport.targets.graph_json import why_not_encoded
 from torchport.targets.host.build import build
 from torchport.targets.host.load import FORMAT, load, weight_places
 from torchport.targets.host.profile import eager_op_times
+from torchport.targets.node_checks import is_random
 from torchport.targets.target import Artifact, Availability, Decompositions, Island, Options, Runner, Target
 from torchport.torch_private import OpOverload
 
@@ -41,7 +42,7 @@ class HostTarget(Target):
         """Take every functional op whose arguments can be written as JSON."""
         if not isinstance(node.target, OpOverload):
             return Verdict(False, "no_lowering", f"{node.target} is not an ATen op")
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
+        if is_random(node):
             return Verdict(False, "random", "random ops draw from torch's own generator")
         problem = why_not_encoded(node)
         return Verdict(False, "argument", problem) if problem else SUPPORTED
@@ -70,7 +71,7 @@ class HostTarget(Target):
         options: Options,
     ) -> Runner:
         """Return a function that calls the ops one after another."""
-        return load(artifact)
+        return load(artifact, outputs)
 
     def op_times(
         self, island: Island, options: Options, arguments: Sequence[torch.Tensor]
