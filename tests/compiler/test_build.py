@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torchport
 from compiler.devices import FAULTY, Refuser
+from torchport.compiler import culprits
 from torchport.compiler.build import Source, build_program
 from torchport.compiler.normalise import NormalGraph, Weight
 from torchport.errors import CompileError
@@ -87,6 +88,13 @@ class TestDevicesThatGoWrong:
         assert len(tried[0]) == 41
         assert len(tried) <= 13  # two for each time that 41 is halved, and one
         torch.testing.assert_close(compiled(X), long(X))
+
+    def test_large_ops_are_not_built_together(self, monkeypatch):
+        monkeypatch.setattr(culprits, "_MOST_BYTES", 2 * X.nbytes)
+        tried = tried_ops(monkeypatch)
+        compiled = torchport.compile(model, (X,), target="refuser")
+        assert [row.op for row in compiled.coverage.stayed] == [FAULTY]
+        assert tried == [["aten.mul.Tensor"], [FAULTY], ["aten.add.Tensor"], ["aten.relu.default"]]
 
     def test_an_operand_out_of_range_does_not_hide_another_op_s_fault(self):
         def both(x):

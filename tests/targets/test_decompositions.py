@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
 import torchport
 from torchport.targets.decompositions import core_decompositions, find_op, is_composite
@@ -99,3 +100,43 @@ def test_what_is_written_to_a_part_is_on_the_device(target):
     compiled = torchport.compile(written, (x,), target=target)
     assert compiled.coverage.complete
     assert torch.equal(compiled(x), written(x))
+
+
+IN_ORDERS = {
+    "channels last": lambda: torch.rand(1, 3, 4, 5).to(memory_format=torch.channels_last),
+    "transposed": lambda: torch.rand(1, 3, 5, 4).transpose(2, 3),
+    "plain": lambda: torch.rand(1, 3, 4, 5),
+    "without dimensions": lambda: torch.tensor(1.0),
+}
+
+
+@pytest.mark.parametrize("target", ["openvino", "host"])
+@pytest.mark.parametrize("make", IN_ORDERS.values(), ids=IN_ORDERS)
+def test_a_copy_has_the_memory_order_of_what_is_written_to(make, target):
+    def copied(x, y):
+        made = torch.empty_like(x)
+        made.copy_(y)
+        return made, torch.ops.aten.copy(x, y.int()) + 1
+
+    x = make()
+    y = torch.rand(x.shape) * 9
+    compiled = torchport.compile(copied, (x, y), target=target)
+    for found, expected in zip(compiled(x, y), copied(x, y), strict=True):
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+
+
+def test_a_copy_to_a_tensor_of_open_strides_is_right():
+    def copied(x, y):
+        made = torch.empty_like(x)
+        made.copy_(y)
+        return made + 1
+
+    x, y = (torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last) for _ in range(2))
+    batch = Dim("batch", min=1, max=8)
+    compiled = torchport.compile(copied, (x, y), dynamic_shapes=({0: batch}, {0: batch}))
+    for count in (1, 2, 8):
+        x, y = (torch.rand(count, 3, 4, 5).to(memory_format=torch.channels_last) for _ in range(2))
+        found, expected = compiled(x, y), copied(x, y)
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,14 @@ from torchport.compiler.island_trial import island_difference, run_artifact
 from torchport.compiler.outline import Piece, spec_of
 from torchport.errors import one_line
 from torchport.records import Verdict
+from torchport.structure import tensors_within
 from torchport.targets import Island, Options, Target
 from torchport.targets.target import GaveNaN, OutOfRange
 
-# How many ops are built side by side at first; fewer where one of them fails.
+# How many ops are built side by side at first, and how large their tensors may be together, as a build copies
+# its weights. Fewer where one of them fails.
 _MOST_TOGETHER = 64
+_MOST_BYTES = 1 << 28
 
 
 def find_culprits(
@@ -52,10 +55,26 @@ def find_culprits(
         with contextlib.suppress(OutOfRange):
             problem = _problem(node, single.island, target, options, arguments, expected)
             found |= {} if problem is None else {kind: problem}
-    for start in range(0, len(together), _MOST_TOGETHER):
-        problems = _find_problems(together[start : start + _MOST_TOGETHER], target, options, values)
+    for batch in _batches(together, values):
+        problems = _find_problems(batch, target, options, values)
         found |= {kinds[node]: problem for node, problem in problems.items()}
     return {node: found[kind] for node, kind in kinds.items() if kind in found}
+
+
+def _batches(nodes: Sequence[fx.Node], values: dict[fx.Node, object]) -> Iterator[list[fx.Node]]:
+    """Yield the ops in groups that are small enough to be built together; a large op is one by itself."""
+    batch: list[fx.Node] = []
+    held = 0
+    for node in nodes:
+        touched = [values[each] for each in (*node.all_input_nodes, node)]
+        size = sum(tensor.nbytes for value in touched for tensor in tensors_within(value))
+        if batch and (len(batch) == _MOST_TOGETHER or held + size > _MOST_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(node)
+        held += size
+    if batch:
+        yield batch
 
 
 def _kind(node: fx.Node) -> str:

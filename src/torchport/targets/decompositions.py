@@ -62,10 +62,17 @@ def _smooth_l1_loss_backward(
     return torch.where(apart <= -beta, -scaled, inside)
 
 
-def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """Return what is written to a tensor or a part of it: the source in the target's shape and dtype."""
+def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+    """Return the source in the target's shape, dtype and memory order; open strides have no known order."""
+    strides = target.stride()
+    if not all(isinstance(stride, int) for stride in strides):
+        return NotImplemented
     made = source.to(target.dtype).expand(target.shape)
-    return made.clone(memory_format=torch.contiguous_format)
+    order = sorted(range(target.dim()), key=lambda dim: -strides[dim])
+    if order == list(range(target.dim())):
+        return made.clone(memory_format=torch.contiguous_format)
+    ordered = made.permute(order).clone(memory_format=torch.contiguous_format)
+    return ordered.permute([order.index(dim) for dim in range(target.dim())])
 
 
 def _zeros(size: Sequence[int], **settings: Any) -> torch.Tensor:

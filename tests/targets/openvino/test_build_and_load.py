@@ -283,3 +283,10 @@ def test_attention_is_found_whatever_a_file_calls_its_ops():
     for node in made.get_ops():
         node.set_friendly_name("same")
     assert has_crashing_attention(made)
+
+
+def test_a_number_that_is_expanded_to_no_dimensions_stays_on_the_host():
+    """OpenVINO ended the process."""
+    x = torch.tensor(3.7)
+    compiled = torchport.compile(lambda x: x.expand(()).clone(), (x,))
+    assert torch.equal(compiled(x), x)

@@ -40,7 +40,7 @@ def _fixed_place(node: fx.Node) -> Verdict | None:
 
 
 takes(
-    "view.default _unsafe_view.default permute.default unsqueeze.default expand.default",
+    "view.default _unsafe_view.default permute.default unsqueeze.default",
     "fib",
     moved,
     NaN.EXACT,
@@ -55,6 +55,12 @@ takes("split.Tensor split_with_sizes.default", "fi", moved, NaN.EXACT, open=_fix
 takes("unbind.int", "fi", moved, NaN.EXACT, open=_fixed_split)
 takes("slice_scatter.default select_scatter.default", "fi", moved, NaN.EXACT, open=_fixed_place)
 takes("pixel_shuffle.default pixel_unshuffle.default", "f", moved, NaN.EXACT)
+
+
+@checked("expand.default", "fib", moved, NaN.EXACT, open=any_size)
+def _expand(node: fx.Node) -> Verdict | None:
+    """Refuse a result without dimensions: OpenVINO may end the process."""
+    return None if value_of(node).dim() else shape("the result is zero-dimensional")
 
 
 @checked("repeat.default", "fib", moved, NaN.EXACT, open=any_size)
